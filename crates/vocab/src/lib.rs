@@ -1,0 +1,29 @@
+//! The nouns of Motorpool: what every other crate means by bytes, time, an engine, a claim.
+//!
+//! Boundary: values only. No clock, no async, no I/O; nothing here decides. The one piece with behaviour is
+//! [`Gate`], the atomic word of the warm path, which lives here so that the pool that owns the truth and the
+//! handle that enters it use the same code.
+//!
+//! | noun | file | equality means |
+//! | --- | --- | --- |
+//! | [`Bytes`] | `bytes.rs` | the same size |
+//! | [`Now`] | `now.rs` | the same instant of one boot |
+//! | [`EngineKey`], [`Spawn`], [`DeviceId`] | `key.rs` | the same place, the same child, the same card |
+//! | [`Claim`], [`FileId`] | `claim.rs` | the same demand on memory |
+//! | [`ExitRecord`], [`StopReason`], [`FailureClass`] | `exit.rs` | the same end of a child |
+//! | [`Snapshot`], [`Event`] | `view.rs` | what outsiders may see |
+mod bytes;
+mod claim;
+mod exit;
+mod gate;
+mod key;
+mod now;
+mod view;
+
+pub use bytes::{Bytes, GIB, KIB, MIB};
+pub use claim::{Claim, FileId};
+pub use exit::{ExitRecord, FailureClass, StopReason};
+pub use gate::{CloseIfIdle, Gate, TryEnter};
+pub use key::{DeviceId, EngineKey, KeyError, ModelId, Spawn};
+pub use now::Now;
+pub use view::{Endpoint, EntryView, Event, EventKind, Holder, PhaseView, PoolView, Snapshot, WaiterView};

@@ -1,0 +1,238 @@
+//! What outsiders may see: [`Snapshot`] of the pool, numbered [`Event`]s.
+//!
+//! Values only; the wire types of the management API are made from these beside their routes.
+use crate::{Bytes, EngineKey, ExitRecord, FailureClass, ModelId, Now, Spawn, StopReason};
+use std::{path::PathBuf, time::Duration};
+
+/// Where a ready engine answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A port on the loopback address.
+    Tcp(u16),
+}
+
+/// The whole pool at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// When it was taken.
+    pub at: Now,
+    /// Number of the last event that went into it.
+    pub seq: u64,
+    /// Every engine that lives or has a history, by key.
+    pub entries: Vec<EntryView>,
+    /// Builds that wait for room, oldest first.
+    pub waiters: Vec<WaiterView>,
+    /// The budget and what is taken of it.
+    pub pool: PoolView,
+    /// Whether new work is refused.
+    pub closing: bool,
+}
+
+/// The budget and what is taken of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolView {
+    /// The bound; `None` when not enforced.
+    pub budget: Option<Bytes>,
+    /// What our reservations take.
+    pub committed: Bytes,
+    /// The memory of the system that we may use.
+    pub system_ram: Bytes,
+}
+
+/// One engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryView {
+    /// Which.
+    pub key: EngineKey,
+    /// Its live child.
+    pub spawn: Option<Spawn>,
+    /// The process id of that child.
+    pub pid: Option<u32>,
+    /// What it is doing.
+    pub phase: PhaseView,
+    /// Whether it is drained, and by how many.
+    pub n_drainers: u32,
+    /// Requests it serves now.
+    pub leases: Vec<Holder>,
+    /// Requests that wait for it.
+    pub n_tickets: u32,
+    /// Requests it can serve at a time, once ready.
+    pub width: Option<u32>,
+    /// Leases granted in the last 60 s.
+    pub demand: u32,
+    /// What it holds in the ledger.
+    pub reserved: Bytes,
+    /// When it last began or ended a lease.
+    pub last_use: Option<Now>,
+    /// When its first build began.
+    pub created: Now,
+    /// How its last child ended.
+    pub last_exit: Option<ExitRecord>,
+}
+
+/// The phases of supervisor.md §3, as outsiders see them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseView {
+    /// No child; the last exit record says why.
+    Idle,
+    /// Its model file is being checked.
+    Validating,
+    /// It waits for room.
+    WaitsForRoom,
+    /// The child runs and loads; progress in per-mille when known.
+    Starting {
+        /// 0 to 1000.
+        progress: Option<u16>,
+    },
+    /// It serves.
+    Ready,
+    /// It was asked to stop, or killed.
+    Stopping,
+    /// The child is gone, its bytes are not yet seen back.
+    Reaping,
+    /// It cannot be killed and stays charged.
+    Stuck,
+}
+
+impl PhaseView {
+    /// The stable name in the API and in tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Validating => "validating",
+            Self::WaitsForRoom => "waits-for-room",
+            Self::Starting { .. } => "starting",
+            Self::Ready => "ready",
+            Self::Stopping => "stopping",
+            Self::Reaping => "reaping",
+            Self::Stuck => "stuck",
+        }
+    }
+}
+
+/// Who holds a lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The request's id.
+    pub request: String,
+    /// Its session, when it names one.
+    pub session: Option<String>,
+    /// Since when.
+    pub since: Now,
+}
+
+/// A build that waits for room, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterView {
+    /// The engine to build.
+    pub key: EngineKey,
+    /// Since when.
+    pub since: Now,
+    /// The bytes it needs.
+    pub needs: Bytes,
+    /// Engines whose end it waits for.
+    pub waits_for: Vec<EngineKey>,
+}
+
+/// One state change, numbered without gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its number.
+    pub seq: u64,
+    /// When.
+    pub at: Now,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// What changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// Bytes were reserved for a child and its start was ordered.
+    Reserved {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// A child serves.
+    Ready {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+        /// From the order to start until now.
+        within: Duration,
+    },
+    /// A child is being stopped.
+    Stopping {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+        /// Why.
+        reason: StopReason,
+    },
+    /// A child is gone.
+    Exited {
+        /// The engine.
+        key: EngineKey,
+        /// How it ended.
+        record: ExitRecord,
+    },
+    /// A child's bytes are back.
+    Released {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+    },
+    /// A child cannot be killed; it stays charged.
+    Stuck {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+    },
+    /// A drain began.
+    DrainBegan {
+        /// The engine drained.
+        key: EngineKey,
+        /// Who holds it.
+        holders: Vec<Holder>,
+    },
+    /// A drain was given up.
+    DrainGivenUp {
+        /// The engine.
+        key: EngineKey,
+    },
+    /// A start failed.
+    StartFailed {
+        /// The engine.
+        key: EngineKey,
+        /// What kind of failure.
+        class: FailureClass,
+    },
+    /// A build was refused for want of room.
+    CapacityDenied {
+        /// The engine.
+        key: EngineKey,
+        /// The bytes it needed.
+        requested: Bytes,
+        /// What would have been committed.
+        would_commit: Bytes,
+        /// The bound it meets.
+        bound: Bytes,
+    },
+    /// A model appeared in or vanished from what can be served.
+    CatalogChanged {
+        /// The model.
+        model: ModelId,
+    },
+    /// No new work is taken.
+    Closing,
+}
