@@ -1,1 +1,66 @@
-//! Placeholder.
+//! What the machine says: system memory, processes, the clock.
+//!
+//! Boundary: reads and interprets, decides and changes nothing; no process is started or signalled here. A figure
+//! that cannot be had is an error or `None`, never zero and never an old figure. Functions block for as long as
+//! the files of `/proc` and `/sys` take, which is microseconds; a scan over all processes takes milliseconds.
+//!
+//! | reading | file | source |
+//! | --- | --- | --- |
+//! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
+//! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
+//! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
+//! | [`now`], [`boot_id`] | `clock.rs` | `CLOCK_BOOTTIME`, `/proc/sys/kernel/random/boot_id` |
+//!
+//! All of it is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the process facts
+//! `None`.
+mod cgroup;
+mod clock;
+mod listener;
+mod process;
+mod ram;
+
+pub use clock::{boot_id, now};
+pub use listener::listens;
+pub use process::{
+    ProcessFacts, ProcessMemory, descendants, environment_value, executable, has_environment, n_open_fds, observe_io,
+    observe_memory, observe_process, pids, processes, processes_with,
+};
+pub use ram::{Ram, observe_ram};
+
+use std::{io, path::PathBuf};
+
+/// Why there is no reading.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadingError {
+    /// A file could not be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("no {what} in {}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+    /// This operating system is not read.
+    #[error("reading this is not supported on this operating system")]
+    Unsupported,
+}
+
+/// Refuses where the files below would not mean what we think.
+fn check_supported() -> Result<(), ReadingError> {
+    if cfg!(target_os = "linux") { Ok(()) } else { Err(ReadingError::Unsupported) }
+}
+
+fn read(path: PathBuf) -> Result<(PathBuf, String), ReadingError> {
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok((path, text)),
+        Err(source) => Err(ReadingError::Unreadable { path, source }),
+    }
+}

@@ -1,0 +1,64 @@
+//! Who listens on a port: whether an answer there comes from our own child.
+use std::{collections::BTreeSet, fs};
+
+/// The kernel's number for a listening TCP socket.
+const LISTEN: &str = "0A";
+
+/// Whether one of `pids` holds a socket that listens on TCP `port`, and nobody else's socket does so too
+/// (several may, with `SO_REUSEPORT`).
+pub fn listens(port: u16, pids: &[u32]) -> bool {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let listening: BTreeSet<u64> = tables.iter().flat_map(|table| inodes_listening(table, port)).collect();
+    let ours: BTreeSet<u64> = pids.iter().flat_map(|pid| socket_inodes(*pid)).collect();
+    !listening.is_empty() && listening.is_subset(&ours)
+}
+
+/// Inodes of the sockets that listen on `port`, from a table of `/proc/net`.
+fn inodes_listening(table: &str, port: u16) -> Vec<u64> {
+    let wanted = format!("{port:04X}");
+    let inode = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
+        let matches = local_port == wanted && *fields.get(3)? == LISTEN;
+        if matches { fields.get(9)?.parse().ok() } else { None }
+    };
+    table.lines().filter_map(inode).collect()
+}
+
+fn socket_inodes(pid: u32) -> Vec<u64> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let inode = |entry: fs::DirEntry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    entries.flatten().filter_map(inode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn a_port_of_our_own_is_told_from_a_strangers() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let me = std::process::id();
+        assert!(listens(port, &[me]));
+        assert!(listens(port, &[1, me]));
+        assert!(!listens(port, &[]), "nobody is not us");
+        drop(listener);
+        assert!(!listens(port, &[me]), "closed");
+    }
+
+    #[test]
+    fn only_listening_sockets_of_that_port_count() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1 0\n\
+             1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 222 1 0\n\
+             2: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 333 1 0\n\
+             3: short line\n";
+        assert_eq!(inodes_listening(table, 8080), [111]);
+        assert_eq!(inodes_listening(table, 9), [0u64; 0]);
+    }
+}
