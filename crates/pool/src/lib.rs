@@ -1,1 +1,50 @@
-//! Placeholder.
+//! The provider pool: the lifecycle of every engine, as a value.
+//!
+//! Boundary: no clock, no async, no I/O. Inputs go in with `now`, actions come out; the one loop in `supervisor`
+//! performs them and brings back what happened. Any interleaving can be replayed in a test, and is.
+//!
+//! ```text
+//!               acquire                fits / room made            ready
+//!   Idle ──────────────► Checking ──► WaitsForRoom ──► Starting ─────────► Ready
+//!    ▲                      │ fault        │ never        │ exit, stalled    │ evicted, unloaded, leaving
+//!    │◄─────────────────────┴──────────────┘              ▼                  ▼
+//!    │                                     Stopping: polite ─► killed ─► stuck (stays charged)
+//!    └──────────────────────────── gone ◄─────┘
+//! ```
+//!
+//! * An *entry* is what is known of a key: its phase, its waiting tickets, its history. An entry in `Idle` holds no
+//!   bytes. A child that is stopped is a *teardown* with its own ledger line; its entry waits for it, unless it is
+//!   stuck: then the key is built anew beside it.
+//! * A *ticket* waits; a *lease* is held to the last byte of a response. Who asks is told exactly once.
+//! * A *drain* closes a gate for builds that need the room, or for somebody who asked. The last lease's end wakes it.
+//! * One build per key. Builds wait for room in the order in which they began to (pool.md §3), and a younger one gets
+//!   only room that no elder needs.
+//!
+//! Invariants, each a property over random traces in virtual time (`tests/properties.rs`):
+//!
+//! * **P1** at most one child per key that is not stuck.
+//! * **P2** no eviction, drain or reload ends a lease, except `force`.
+//! * **P3** every ticket ends exactly once: lease, refusal, cancelled; each wait has a deadline or a waker.
+//! * **P4** news of an earlier spawn changes nothing but its own ledger line.
+//! * **P7** a fresh engine is not taken before its waiters are served.
+//! * **P9** the ledger equals the private bytes of all spawns not yet returned plus each shared file once.
+//!
+//! Left to the issue that completes the pool: lanes and limits of the queue, replicas, restore after a failed load,
+//! `cut`, load slots, breaker and backoff.
+mod acquire;
+mod admin;
+mod build;
+mod entry;
+mod input;
+mod pool;
+mod refusal;
+mod room;
+mod teardown;
+mod view;
+
+pub use input::{
+    Action, Answer, Ask, BuildId, Exit, Facts, Force, Grant, Held, Input, Launch, RequestId, StartFault, Want,
+};
+pub use motorpool_broker::{Budget, Denial, Excess, KvType, LaunchPlan, automatic_budget};
+pub use pool::{Pool, PoolConfig};
+pub use refusal::Refusal;

@@ -1,0 +1,180 @@
+//! What operators ask: unload, evict, release, shut down, retire.
+//!
+//! Every request is answered exactly once, when what it asked for is done or cannot be.
+use crate::{
+    Answer, Force, Pool, Refusal, RequestId,
+    entry::{EntryId, Phase, Step},
+    pool::{Mode, Release},
+};
+use motorpool_vocab::{CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
+
+impl Pool {
+    pub(crate) fn on_unload_idle(&mut self, now: Now, id: RequestId, key: &EngineKey) {
+        let Some(entry) = self.by_key.get(key).copied() else { return self.reply(id, Answer::NotResident) };
+        let target = &self.entries[entry];
+        match &target.phase {
+            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.reply(id, Answer::NotResident),
+            Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
+            Phase::Starting(_) if !target.queue.is_empty() => self.reply(id, Answer::Serving(key.clone())),
+            Phase::Ready(s) if self.is_busy(entry) || s.gate.close_if_idle() != CloseIfIdle::Closed => {
+                self.reply(id, Answer::Serving(key.clone()));
+            }
+            Phase::Starting(_) | Phase::Ready(_) => self.stop_for(now, entry, id),
+        }
+    }
+
+    pub(crate) fn on_evict(&mut self, now: Now, id: RequestId, key: &EngineKey, force: Force) {
+        let Some(entry) = self.by_key.get(key).copied() else { return self.reply(id, Answer::NotResident) };
+        if force == Force::Yes {
+            self.refuse_all(now, entry, &Refusal::Evicted(key.clone()));
+        }
+        match &self.entries[entry].phase {
+            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.reply(id, Answer::NotResident),
+            Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
+            Phase::Starting(_) if !self.entries[entry].queue.is_empty() => {
+                self.reply(id, Answer::Serving(key.clone()));
+            }
+            Phase::Ready(_) if force == Force::No => {
+                let within = self.config.drain_wait;
+                self.begin_drain(now, entry, |serving| {
+                    serving.drain.askers.insert(id, (now.after(within), within));
+                });
+            }
+            Phase::Starting(_) | Phase::Ready(_) => self.stop_for(now, entry, id),
+        }
+    }
+
+    fn stop_for(&mut self, now: Now, entry: EntryId, id: RequestId) {
+        let Some(spawn) = self.entries[entry].spawn() else { return };
+        self.tear_down(now, entry, StopReason::User);
+        self.join_teardown(spawn, id);
+    }
+
+    fn join_teardown(&mut self, spawn: Spawn, id: RequestId) {
+        if let Some(teardown) = self.teardowns.get_mut(&spawn) {
+            teardown.askers.push(id);
+        }
+    }
+
+    /// The operator is gone: what only they wanted drained is not drained any more.
+    pub(crate) fn forget_asker(&mut self, now: Now, id: RequestId) {
+        let drained: Vec<_> = self.by_spawn.values().copied().collect();
+        for entry in drained {
+            let Some(serving) = self.entries[entry].serving_mut() else { continue };
+            if serving.drain.askers.remove(&id).is_some() {
+                self.end_drain_if_unwanted(now, entry);
+            }
+        }
+    }
+
+    pub(crate) fn on_due_askers(&mut self, now: Now) {
+        let due: Vec<_> = self
+            .entries
+            .values()
+            .filter_map(|e| Some((e.key.clone(), e.serving()?)))
+            .flat_map(|(key, s)| s.drain.askers.iter().map(move |(id, terms)| (*id, key.clone(), *terms)))
+            .filter(|(_, _, (until, _))| *until <= now)
+            .collect();
+        for (id, key, (_, within)) in due {
+            self.forget_asker(now, id);
+            self.reply(id, Answer::Busy { key, within });
+        }
+    }
+
+    /// Engines that operators wanted drained, and the last lease is gone.
+    pub(crate) fn end_finished_drains(&mut self, now: Now) {
+        let entries: Vec<_> = self.by_spawn.values().copied().collect();
+        for entry in entries {
+            let Some(serving) = self.entries[entry].serving() else { continue };
+            if !serving.drain.askers.is_empty() && serving.gate.granted() == 0 {
+                self.tear_down(now, entry, StopReason::User);
+            }
+        }
+    }
+
+    pub(crate) fn on_release_idle(&mut self, now: Now, id: RequestId) {
+        let (mut pending, mut busy) = (Vec::new(), Vec::new());
+        for entry in self.by_spawn.values().copied().collect::<Vec<_>>() {
+            let target = &self.entries[entry];
+            let Some(serving) = target.serving() else {
+                busy.push(target.key.clone());
+                continue;
+            };
+            if self.is_busy(entry) || serving.gate.close_if_idle() != CloseIfIdle::Closed {
+                busy.push(target.key.clone());
+            } else {
+                pending.push(serving.spawn);
+                self.tear_down(now, entry, StopReason::User);
+            }
+        }
+        self.releases.push(Release { id, pending, busy });
+        self.answer_releases();
+    }
+
+    /// A child is gone or given up: releases need not wait for it.
+    pub(crate) fn release_went(&mut self, spawn: Spawn) {
+        self.releases.iter_mut().for_each(|release| release.pending.retain(|s| *s != spawn));
+        self.answer_releases();
+    }
+
+    fn answer_releases(&mut self) {
+        let (done, rest) = std::mem::take(&mut self.releases).into_iter().partition(|r| r.pending.is_empty());
+        self.releases = rest;
+        let done: Vec<Release> = done;
+        done.into_iter().for_each(|release| self.reply(release.id, Answer::Released(release.busy)));
+    }
+
+    pub(crate) fn on_retire(&mut self, now: Now, id: RequestId) {
+        match &mut self.mode {
+            Mode::Retiring(askers) | Mode::ShuttingDown(askers) => return askers.push(id),
+            Mode::Open => self.mode = Mode::Retiring(vec![id]),
+        }
+        self.publish(now, EventKind::Closing);
+        for (entry, _) in self.entries.iter().map(|(id, e)| (id, e.created)).collect::<Vec<_>>() {
+            if let Some(serving) = self.entries[entry].serving() {
+                serving.gate.close();
+            }
+            if !matches!(self.entries[entry].phase, Phase::Starting(_)) {
+                self.refuse_all(now, entry, &Refusal::Retired);
+            }
+        }
+    }
+
+    pub(crate) fn on_shutdown(&mut self, now: Now, id: RequestId) {
+        let mut askers = match std::mem::replace(&mut self.mode, Mode::Open) {
+            Mode::Open => {
+                self.publish(now, EventKind::Closing);
+                vec![]
+            }
+            Mode::Retiring(askers) | Mode::ShuttingDown(askers) => askers,
+        };
+        askers.push(id);
+        self.mode = Mode::ShuttingDown(askers);
+        for entry in self.entries.keys().collect::<Vec<_>>() {
+            self.refuse_all(now, entry, &Refusal::ShuttingDown);
+            self.tear_down(now, entry, StopReason::Shutdown);
+        }
+    }
+
+    /// When the pool closes: what finished is stopped, and when nothing is left, who asked is told.
+    pub(crate) fn settle_closing(&mut self, now: Now) {
+        if !self.is_closing() {
+            return;
+        }
+        for entry in self.by_spawn.values().copied().collect::<Vec<_>>() {
+            let target = &self.entries[entry];
+            let finished = target.serving().is_some_and(|s| s.gate.granted() == 0) && target.queue.is_empty();
+            if finished {
+                self.tear_down(now, entry, StopReason::Shutdown);
+            }
+        }
+        let stuck = |t: &crate::entry::Teardown| t.step == Step::Stuck;
+        if self.by_spawn.is_empty() && self.teardowns.values().all(stuck) {
+            let keys: Vec<_> = self.teardowns.values().map(|t| t.key.clone()).collect();
+            let (Mode::Retiring(askers) | Mode::ShuttingDown(askers)) = &mut self.mode else { return };
+            for id in std::mem::take(askers) {
+                self.reply(id, Answer::Ended(keys.clone()));
+            }
+        }
+    }
+}

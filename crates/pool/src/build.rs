@@ -1,0 +1,144 @@
+//! A build: check → plan → room → start → ready, and its failures.
+//!
+//! A failed step undoes exactly the steps before it: a fault of the check holds nothing, a failed start gives its
+//! line back when its tree is gone. All joiners get the build's result or its error.
+use crate::{
+    Action, BuildId, Facts, KvType, Launch, Pool, Refusal, StartFault,
+    entry::{Drain, EntryId, Loading, Phase, Serving, Waiting},
+};
+use motorpool_broker::{Verdict, Wishes, claim_declared, claim_unreadable, plan_launch};
+use motorpool_catalog::Model;
+use motorpool_vocab::{Claim, Endpoint, EventKind, FailureClass, Gate, Now, Spawn, StopReason};
+use std::{collections::BTreeSet, sync::Arc};
+
+impl Pool {
+    /// The entry is idle and somebody waits: its program and model file are looked at before anything is touched.
+    pub(crate) fn begin_check(&mut self, entry: EntryId) {
+        let build = self.number_build();
+        let target = &mut self.entries[entry];
+        target.phase = Phase::Checking { build };
+        let action = Action::Check { build, key: target.key.clone(), model: target.model.clone() };
+        self.act(action);
+    }
+
+    pub(crate) fn on_checked(&mut self, now: Now, build: BuildId, result: Result<Facts, StartFault>) {
+        let is_it = |phase: &Phase| matches!(phase, Phase::Checking { build: b } if *b == build);
+        let Some(entry) = self.entries.iter().find(|(_, e)| is_it(&e.phase)).map(|(id, _)| id) else { return };
+        self.entries[entry].phase = Phase::Idle;
+        if self.entries[entry].queue.is_empty() {
+            return;
+        }
+        match result {
+            Ok(facts) => self.wait_for_room(now, entry, build, facts),
+            Err(fault) => self.fail_start(now, entry, fault),
+        }
+    }
+
+    fn wait_for_room(&mut self, now: Now, entry: EntryId, build: BuildId, facts: Facts) {
+        let target = &mut self.entries[entry];
+        let model = target.model.clone();
+        let plan = plan_launch(&wishes(&model, &facts), self.config.fast);
+        let claim = claim_of(&model, &facts);
+        let launch = Arc::new(Launch { key: target.key.clone(), model, facts, plan, claim });
+        target.phase = Phase::WaitsForRoom(Waiting { launch, since: now, build, drains: BTreeSet::new() });
+    }
+
+    /// There is room: the bytes are reserved, then the child is ordered.
+    pub(crate) fn start(&mut self, now: Now, entry: EntryId) {
+        let spawn = self.number_spawn();
+        let waiting = self.entries[entry].waiting().expect("P1: only a planned build starts");
+        let launch = waiting.launch.clone();
+        if self.ledger.reserve(spawn, launch.claim.clone()) != Verdict::Admit {
+            return;
+        }
+        self.entries[entry].phase = Phase::Starting(Loading {
+            spawn,
+            pid: None,
+            ordered_at: now,
+            stall_at: now.after(self.config.stall_within),
+            cap_at: now.after(self.config.load_within),
+            progress: None,
+        });
+        self.by_spawn.insert(spawn, entry);
+        self.wait_for_turn(entry);
+        self.publish(now, EventKind::Reserved { key: launch.key.clone(), spawn, bytes: launch.claim.total() });
+        self.act(Action::Start { spawn, launch });
+    }
+
+    pub(crate) fn on_launched(&mut self, spawn: Spawn, pid: u32) {
+        if let Some(teardown) = self.teardowns.get_mut(&spawn) {
+            teardown.pid = Some(pid);
+        }
+        let Some(entry) = self.entry_of(spawn) else { return };
+        if let Phase::Starting(loading) = &mut self.entries[entry].phase {
+            loading.pid = Some(pid);
+        }
+    }
+
+    pub(crate) fn on_progress(&mut self, now: Now, spawn: Spawn, per_mille: Option<u16>) {
+        let stall_at = now.after(self.config.stall_within);
+        let Some(entry) = self.entry_of(spawn) else { return };
+        if let Phase::Starting(loading) = &mut self.entries[entry].phase {
+            loading.stall_at = stall_at;
+            loading.progress = per_mille.map(|p| p.min(1000)).or(loading.progress);
+        }
+    }
+
+    pub(crate) fn on_ready(&mut self, now: Now, spawn: Spawn, endpoint: Endpoint, width: u32) {
+        let closing = self.is_closing();
+        let Some(entry) = self.entry_of(spawn) else { return };
+        let Phase::Starting(loading) = &self.entries[entry].phase else { return };
+        let gate = Arc::new(Gate::new(width.max(1)));
+        if closing {
+            gate.close();
+        }
+        let (ordered_at, pid) = (loading.ordered_at, loading.pid);
+        let key = self.entries[entry].key.clone();
+        let drain = Drain::default();
+        let serving =
+            Serving { spawn, pid, ordered_at, ready_at: now, gate: gate.clone(), endpoint: endpoint.clone(), drain };
+        self.entries[entry].phase = Phase::Ready(serving);
+        self.entries[entry].last_use = Some(now);
+        self.publish(now, EventKind::Ready { key: key.clone(), spawn, within: now.since(ordered_at) });
+        self.serve(now, entry);
+        if !closing {
+            self.act(Action::Open { spawn, key, gate, endpoint });
+        }
+    }
+
+    /// All who wait for this build are told why it failed; the entry is idle again.
+    pub(crate) fn fail_start(&mut self, now: Now, entry: EntryId, fault: StartFault) {
+        let key = self.entries[entry].key.clone();
+        self.publish(now, EventKind::StartFailed { key: key.clone(), class: fault.class });
+        self.refuse_all(now, entry, &Refusal::StartFailed { key, fault });
+    }
+
+    pub(crate) fn on_due_loads(&mut self, now: Now) {
+        let late = |phase: &Phase| matches!(phase, Phase::Starting(l) if l.stall_at.min(l.cap_at) <= now);
+        let stalled: Vec<_> = self.entries.iter().filter(|(_, e)| late(&e.phase)).map(|(id, _)| id).collect();
+        for entry in stalled {
+            let Phase::Starting(loading) = &self.entries[entry].phase else { continue };
+            let message = if loading.cap_at <= now {
+                format!("not ready within {} s", self.config.load_within.as_secs())
+            } else {
+                format!("no progress for {} s while loading", self.config.stall_within.as_secs())
+            };
+            self.tear_down(now, entry, StopReason::LoadTimeout);
+            self.fail_start(now, entry, StartFault { class: FailureClass::LoadStalled, message, tail: vec![] });
+        }
+    }
+}
+
+fn wishes(model: &Model, facts: &Facts) -> Wishes {
+    Wishes {
+        context: model.context,
+        slots: model.slots,
+        kv: model.kv_type.as_deref().and_then(KvType::from_name),
+        context_own: facts.context_length,
+        architecture: facts.architecture.clone(),
+    }
+}
+
+fn claim_of(model: &Model, facts: &Facts) -> Claim {
+    model.declared.map_or_else(|| claim_unreadable(&facts.files), claim_declared)
+}

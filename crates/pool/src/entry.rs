@@ -1,0 +1,209 @@
+//! What the pool keeps: [`Entry`] by key, [`Ticket`] by request, [`Teardown`] by child.
+//!
+//! A phase owns its data. What an entry's child is asked to become is the phase; who asked is in the tickets, the
+//! drain or the teardown.
+use crate::{Ask, BuildId, Launch, RequestId};
+use motorpool_catalog::Model;
+use motorpool_vocab::{Endpoint, EngineKey, ExitRecord, Gate, Holder, Now, Spawn, StopReason};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+slotmap::new_key_type! {
+    /// An entry inside the pool; its key is for the outside.
+    pub(crate) struct EntryId;
+}
+
+/// Leases granted so long ago are no demand any more (pool.md §1).
+const DEMAND_WINDOW: Duration = Duration::from_secs(60);
+
+/// Everything known of one key.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: EngineKey,
+    pub(crate) model: Arc<Model>,
+    pub(crate) created: Now,
+    pub(crate) phase: Phase,
+    pub(crate) queue: BTreeSet<RequestId>,
+    pub(crate) hits: VecDeque<Now>,
+    pub(crate) last_use: Option<Now>,
+    pub(crate) last_exit: Option<ExitRecord>,
+}
+
+/// See the diagram in the crate's documentation.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Idle,
+    Checking { build: BuildId },
+    WaitsForRoom(Waiting),
+    Starting(Loading),
+    Ready(Serving),
+    Stopping { spawn: Spawn },
+}
+
+/// A build that is planned and has no bytes yet.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) launch: Arc<Launch>,
+    pub(crate) since: Now,
+    /// Orders builds that began to wait at the same instant.
+    pub(crate) build: BuildId,
+    /// Entries that are drained for it.
+    pub(crate) drains: BTreeSet<EntryId>,
+}
+
+/// A child from the order to start it until it serves.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    pub(crate) spawn: Spawn,
+    pub(crate) pid: Option<u32>,
+    pub(crate) ordered_at: Now,
+    pub(crate) stall_at: Now,
+    pub(crate) cap_at: Now,
+    pub(crate) progress: Option<u16>,
+}
+
+/// A child that serves.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) spawn: Spawn,
+    pub(crate) pid: Option<u32>,
+    pub(crate) ordered_at: Now,
+    pub(crate) ready_at: Now,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) drain: Drain,
+}
+
+/// For whom a serving child is drained. Empty: it is not, and its gate is open (unless the pool is closing).
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    /// Builds that need its room.
+    pub(crate) waiters: BTreeSet<EntryId>,
+    /// Operators who want it gone, and until when they wait.
+    pub(crate) askers: BTreeMap<RequestId, (Now, Duration)>,
+}
+
+impl Drain {
+    pub(crate) fn is_active(&self) -> bool {
+        !self.waiters.is_empty() || !self.askers.is_empty()
+    }
+}
+
+/// A request without a lease yet.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) entry: EntryId,
+    pub(crate) ask: Ask,
+    pub(crate) since: Now,
+    pub(crate) queue_until: Now,
+    pub(crate) wait: Wait,
+}
+
+/// What a ticket waits for beside the phase of its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Its turn: a build, a teardown, a slot.
+    Turn,
+    /// A drain: of what must go for it, or of its own engine for somebody else.
+    Drain { until: Now, notice_at: Now },
+    /// A slot of its own engine that is drained for somebody else: its drain deadline passed.
+    Entitled,
+}
+
+/// A lease that is held.
+#[derive(Debug)]
+pub(crate) struct LeaseLine {
+    pub(crate) spawn: Spawn,
+    pub(crate) holder: Holder,
+}
+
+/// A child that was told to end. It keeps its ledger line until it is gone.
+#[derive(Debug)]
+pub(crate) struct Teardown {
+    pub(crate) entry: EntryId,
+    pub(crate) key: EngineKey,
+    pub(crate) reason: StopReason,
+    pub(crate) step: Step,
+    pub(crate) pid: Option<u32>,
+    pub(crate) ordered_at: Now,
+    pub(crate) ever_ready: EverReady,
+    /// Operators who wait for its end.
+    pub(crate) askers: Vec<RequestId>,
+}
+
+/// How far a teardown is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Polite { kill_at: Now },
+    Killed { stuck_at: Now },
+    Stuck,
+}
+
+/// Whether a child served before it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EverReady {
+    No,
+    Yes,
+}
+
+impl Entry {
+    pub(crate) fn new(now: Now, key: EngineKey, model: Arc<Model>) -> Self {
+        Self {
+            key,
+            model,
+            created: now,
+            phase: Phase::Idle,
+            queue: BTreeSet::new(),
+            hits: VecDeque::new(),
+            last_use: None,
+            last_exit: None,
+        }
+    }
+
+    /// The live child that is not on its way out.
+    pub(crate) fn spawn(&self) -> Option<Spawn> {
+        match &self.phase {
+            Phase::Starting(loading) => Some(loading.spawn),
+            Phase::Ready(serving) => Some(serving.spawn),
+            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
+        }
+    }
+
+    pub(crate) fn serving(&self) -> Option<&Serving> {
+        if let Phase::Ready(serving) = &self.phase { Some(serving) } else { None }
+    }
+
+    pub(crate) fn serving_mut(&mut self) -> Option<&mut Serving> {
+        if let Phase::Ready(serving) = &mut self.phase { Some(serving) } else { None }
+    }
+
+    pub(crate) fn waiting(&self) -> Option<&Waiting> {
+        if let Phase::WaitsForRoom(waiting) = &self.phase { Some(waiting) } else { None }
+    }
+
+    pub(crate) fn waiting_mut(&mut self) -> Option<&mut Waiting> {
+        if let Phase::WaitsForRoom(waiting) = &mut self.phase { Some(waiting) } else { None }
+    }
+
+    /// A lease was granted.
+    pub(crate) fn hit(&mut self, now: Now) {
+        self.forget_old_hits(now);
+        self.hits.push_back(now);
+        self.last_use = Some(now);
+    }
+
+    pub(crate) fn forget_old_hits(&mut self, now: Now) {
+        while self.hits.front().is_some_and(|at| now.since(*at) > DEMAND_WINDOW) {
+            self.hits.pop_front();
+        }
+    }
+
+    /// Leases granted in the last 60 s.
+    pub(crate) fn demand(&self, now: Now) -> u32 {
+        let recent = self.hits.iter().filter(|at| now.since(**at) <= DEMAND_WINDOW).count();
+        u32::try_from(recent).unwrap_or(u32::MAX)
+    }
+}

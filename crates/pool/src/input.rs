@@ -1,0 +1,349 @@
+//! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
+use crate::{Denial, LaunchPlan, Refusal};
+use motorpool_catalog::Model;
+use motorpool_vocab::{Bytes, Claim, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Spawn};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+/// One request to the pool; numbered by the handle in order of arrival. A lease keeps the number of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// One attempt to build one key. Never reused; news of an earlier one is ignored by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuildId(pub u64);
+
+/// What somebody wants of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The model, resolved.
+    pub model: ModelId,
+    /// A lease, or only that it be there.
+    pub want: Want,
+    /// Who asks; shown to others while the lease is held.
+    pub holder: Holder,
+    /// How long this caller waits for others to finish; `None`: the configured time.
+    pub drain_wait: Option<Duration>,
+    /// How long this caller waits in all; `None`: the configured time.
+    pub queue_wait: Option<Duration>,
+}
+
+/// What an acquire ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// A lease on a ready engine.
+    Lease,
+    /// A ready engine, without a lease.
+    Resident,
+}
+
+impl Ask {
+    /// A lease on `model` for `holder`, on the configured terms.
+    pub fn lease(model: ModelId, holder: Holder) -> Self {
+        Self { model, want: Want::Lease, holder, drain_wait: None, queue_wait: None }
+    }
+
+    /// `model` made resident, on the configured terms.
+    pub fn resident(model: ModelId) -> Self {
+        Self { want: Want::Resident, ..Self::lease(model, Holder::default()) }
+    }
+}
+
+/// Whether live work may be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// Leases are waited for.
+    No,
+    /// Leases are cut.
+    Yes,
+}
+
+/// What happened, or what somebody asks.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Somebody wants a model; answered by `Grant`, `Loaded` or `Refuse`.
+    Acquire {
+        /// The request.
+        id: RequestId,
+        /// What it wants.
+        ask: Ask,
+    },
+    /// The asker is gone. No answer.
+    Cancel {
+        /// The request.
+        id: RequestId,
+    },
+    /// Somebody entered a gate by themselves.
+    Entered {
+        /// The request.
+        id: RequestId,
+        /// Whose gate.
+        spawn: Spawn,
+        /// Who.
+        holder: Holder,
+    },
+    /// A lease was given back; the gate already counts it out.
+    Left {
+        /// The request.
+        id: RequestId,
+        /// Whose gate.
+        spawn: Spawn,
+    },
+    /// Program and model file were looked at.
+    Checked {
+        /// The build that asked for it.
+        build: BuildId,
+        /// What was found.
+        result: Result<Facts, StartFault>,
+    },
+    /// The child runs.
+    Launched {
+        /// The child.
+        spawn: Spawn,
+        /// Its process id.
+        pid: u32,
+    },
+    /// The loading child showed life: a log line, a report, growth.
+    Progress {
+        /// The child.
+        spawn: Spawn,
+        /// How far, in thousandths, when it says so.
+        per_mille: Option<u16>,
+    },
+    /// The child serves.
+    Ready {
+        /// The child.
+        spawn: Spawn,
+        /// Where.
+        endpoint: Endpoint,
+        /// How many requests at a time it really has slots for.
+        width: u32,
+    },
+    /// The child and its whole tree are gone and reaped; or it never came to be.
+    Gone {
+        /// The child.
+        spawn: Spawn,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// Unload if idle; answered by `Reply`.
+    UnloadIdle {
+        /// The request.
+        id: RequestId,
+        /// The engine.
+        key: EngineKey,
+    },
+    /// Unload, after a drain or by force; answered by `Reply`.
+    Evict {
+        /// The request.
+        id: RequestId,
+        /// The engine.
+        key: EngineKey,
+        /// Whether leases are cut.
+        force: Force,
+    },
+    /// Unload everything idle; answered by `Reply`.
+    ReleaseIdle {
+        /// The request.
+        id: RequestId,
+    },
+    /// End everything now; answered by `Reply` when all is gone.
+    Shutdown {
+        /// The request.
+        id: RequestId,
+    },
+    /// Take nothing new, let everything finish, end; answered by `Reply` when all is gone.
+    Retire {
+        /// The request.
+        id: RequestId,
+    },
+    /// A deadline is due.
+    Tick,
+}
+
+/// What the loop is to do.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Look at program and model file, touching nothing.
+    Check {
+        /// Goes back in `Checked`.
+        build: BuildId,
+        /// For whom.
+        key: EngineKey,
+        /// What to look at.
+        model: Arc<Model>,
+    },
+    /// Start a child; its bytes are reserved.
+    Start {
+        /// Its number.
+        spawn: Spawn,
+        /// How.
+        launch: Arc<Launch>,
+    },
+    /// Ask a child to stop.
+    StopPolitely {
+        /// The child.
+        spawn: Spawn,
+    },
+    /// Kill a child and its tree.
+    Kill {
+        /// The child.
+        spawn: Spawn,
+    },
+    /// Requests may enter this gate by themselves from now on.
+    Open {
+        /// The child.
+        spawn: Spawn,
+        /// Its key.
+        key: EngineKey,
+        /// Its gate.
+        gate: Arc<Gate>,
+        /// Where it answers.
+        endpoint: Endpoint,
+    },
+    /// Out of routing.
+    Close {
+        /// The child.
+        spawn: Spawn,
+    },
+    /// A lease; already counted in at the gate.
+    Grant {
+        /// The request.
+        id: RequestId,
+        /// The lease.
+        grant: Grant,
+    },
+    /// The model is resident, as asked.
+    Loaded {
+        /// The request.
+        id: RequestId,
+        /// The engine.
+        key: EngineKey,
+    },
+    /// No.
+    Refuse {
+        /// The request.
+        id: RequestId,
+        /// Why not.
+        refusal: Refusal,
+    },
+    /// What a request waits for: who holds what it drains.
+    Notice {
+        /// The request.
+        id: RequestId,
+        /// Who.
+        holders: Vec<Held>,
+    },
+    /// Answer of an operator's request.
+    Reply {
+        /// The request.
+        id: RequestId,
+        /// The answer.
+        answer: Answer,
+    },
+    /// A state change, numbered.
+    Publish(Event),
+    /// The denial line of a refused build, written before its first refusal is sent.
+    Deny(Denial),
+}
+
+/// A lease on a ready engine.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The engine.
+    pub key: EngineKey,
+    /// Its child.
+    pub spawn: Spawn,
+    /// Where it answers.
+    pub endpoint: Endpoint,
+    /// Where the lease is given back.
+    pub gate: Arc<Gate>,
+}
+
+/// One lease that a drain waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The engine.
+    pub key: EngineKey,
+    /// Who holds it.
+    pub holder: Holder,
+}
+
+/// The answer to an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is gone; its bytes are back.
+    Unloaded,
+    /// There was nothing to unload.
+    NotResident,
+    /// Somebody uses it: nothing changed.
+    Serving(EngineKey),
+    /// It did not drain in time: nothing changed.
+    Busy {
+        /// The engine.
+        key: EngineKey,
+        /// How long was waited.
+        within: Duration,
+    },
+    /// It cannot be killed and stays charged.
+    Stuck(EngineKey),
+    /// Everything idle is gone; these were busy.
+    Released(Vec<EngineKey>),
+    /// Everything is gone; these could not be killed.
+    Ended(Vec<EngineKey>),
+}
+
+/// What was found when program and model file were looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The program to run.
+    pub program: PathBuf,
+    /// The file it is given: the first shard.
+    pub model_path: PathBuf,
+    /// Every shard with its size.
+    pub files: Vec<(FileId, Bytes)>,
+    /// The model's own context length.
+    pub context_length: Option<u32>,
+    /// The model's architecture.
+    pub architecture: Option<String>,
+}
+
+/// Why a start failed, or could not be tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartFault {
+    /// What kind of failure.
+    pub class: FailureClass,
+    /// What is wrong, for people.
+    pub message: String,
+    /// The last lines of the engine, oldest first.
+    pub tail: Vec<String>,
+}
+
+/// Everything that a start needs.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// For which key.
+    pub key: EngineKey,
+    /// The model.
+    pub model: Arc<Model>,
+    /// What was found.
+    pub facts: Facts,
+    /// What was planned.
+    pub plan: LaunchPlan,
+    /// What is reserved.
+    pub claim: Claim,
+}
+
+/// How a child ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// Its process id, when it had one.
+    pub pid: Option<u32>,
+    /// Exit code.
+    pub code: Option<i32>,
+    /// Signal that killed it.
+    pub signal: Option<i32>,
+    /// What kind of failure its output tells.
+    pub class: Option<FailureClass>,
+    /// Its last lines, oldest first.
+    pub tail: Vec<String>,
+}

@@ -1,0 +1,219 @@
+//! [`Pool`]: the value, the dispatch of inputs, the one deadline.
+use crate::{
+    Action, Answer, Budget, BuildId, Input, RequestId,
+    entry::{Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Wait},
+};
+use motorpool_broker::Ledger;
+use motorpool_catalog::Catalog;
+use motorpool_vocab::{Bytes, EngineKey, Event, EventKind, Now, Spawn};
+use slotmap::SlotMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// Everything the pool is told once.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// The bound on everything reserved.
+    pub budget: Budget,
+    /// Memory of the system that we may use; shown.
+    pub system_ram: Bytes,
+    /// Memory that slots are sized by.
+    pub fast: Bytes,
+    /// From then on nothing protects a busy engine from a waiter (60 s).
+    pub max_wait: Duration,
+    /// A fresh engine is not drained before it is so old (10 s).
+    pub min_residency: Duration,
+    /// How long a caller waits for others to finish, unless it says otherwise (30 s).
+    pub drain_wait: Duration,
+    /// How long a caller waits in all, unless it says otherwise (10 min).
+    pub queue_wait: Duration,
+    /// A loading child without any sign of life for so long is killed (60 s).
+    pub stall_within: Duration,
+    /// A loading child is killed after so long in any case (30 min).
+    pub load_within: Duration,
+    /// From the polite stop to the kill (5 s).
+    pub polite_within: Duration,
+    /// From the kill to giving it up as stuck (10 s).
+    pub kill_within: Duration,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            budget: Budget::NotEnforced,
+            system_ram: Bytes::ZERO,
+            fast: Bytes::ZERO,
+            max_wait: Duration::from_secs(60),
+            min_residency: Duration::from_secs(10),
+            drain_wait: Duration::from_secs(30),
+            queue_wait: Duration::from_secs(600),
+            stall_within: Duration::from_secs(60),
+            load_within: Duration::from_secs(1800),
+            polite_within: Duration::from_secs(5),
+            kill_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The pool as a value. See the crate's documentation.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) config: PoolConfig,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) ledger: Ledger,
+    pub(crate) entries: SlotMap<EntryId, Entry>,
+    pub(crate) by_key: BTreeMap<EngineKey, EntryId>,
+    pub(crate) by_spawn: BTreeMap<Spawn, EntryId>,
+    pub(crate) tickets: BTreeMap<RequestId, Ticket>,
+    pub(crate) leases: BTreeMap<RequestId, LeaseLine>,
+    pub(crate) teardowns: BTreeMap<Spawn, Teardown>,
+    pub(crate) mode: Mode,
+    pub(crate) releases: Vec<Release>,
+    /// When the last input was taken.
+    at: Now,
+    next_spawn: Spawn,
+    next_build: BuildId,
+    seq: u64,
+    actions: Vec<Action>,
+}
+
+/// Whether new work is taken.
+#[derive(Debug)]
+pub(crate) enum Mode {
+    Open,
+    /// Nothing new; everything finishes. Who asked for it.
+    Retiring(Vec<RequestId>),
+    /// Nothing new; everything is ended. Who asked for it, retirers included.
+    ShuttingDown(Vec<RequestId>),
+}
+
+/// A `ReleaseIdle` that waits for teardowns.
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) id: RequestId,
+    pub(crate) pending: Vec<Spawn>,
+    pub(crate) busy: Vec<EngineKey>,
+}
+
+impl Pool {
+    /// An empty pool whose first child gets the number `next_spawn`.
+    pub fn new(config: PoolConfig, catalog: Arc<Catalog>, next_spawn: Spawn) -> Self {
+        let ledger = Ledger::new(config.budget);
+        Self {
+            config,
+            catalog,
+            ledger,
+            entries: SlotMap::with_key(),
+            by_key: BTreeMap::new(),
+            by_spawn: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            teardowns: BTreeMap::new(),
+            mode: Mode::Open,
+            releases: Vec::new(),
+            at: Now::ZERO,
+            next_spawn,
+            next_build: BuildId(0),
+            seq: 0,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes one input and everything that is due at `now`; says what is to be done, in order.
+    #[must_use]
+    pub fn on_event(&mut self, now: Now, input: Input) -> Vec<Action> {
+        self.at = now;
+        match input {
+            Input::Acquire { id, ask } => self.on_acquire(now, id, ask),
+            Input::Cancel { id } => self.on_cancel(now, id),
+            Input::Entered { id, spawn, holder } => self.on_entered(now, id, spawn, holder),
+            Input::Left { id, spawn } => self.on_left(now, id, spawn),
+            Input::Checked { build, result } => self.on_checked(now, build, result),
+            Input::Launched { spawn, pid } => self.on_launched(spawn, pid),
+            Input::Progress { spawn, per_mille } => self.on_progress(now, spawn, per_mille),
+            Input::Ready { spawn, endpoint, width } => self.on_ready(now, spawn, endpoint, width),
+            Input::Gone { spawn, exit } => self.on_gone(now, spawn, exit),
+            Input::UnloadIdle { id, key } => self.on_unload_idle(now, id, &key),
+            Input::Evict { id, key, force } => self.on_evict(now, id, &key, force),
+            Input::ReleaseIdle { id } => self.on_release_idle(now, id),
+            Input::Shutdown { id } => self.on_shutdown(now, id),
+            Input::Retire { id } => self.on_retire(now, id),
+            Input::Tick => {}
+        }
+        self.on_due(now);
+        self.settle(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When the next `Tick` is due, if nothing happens before.
+    pub fn deadline(&self) -> Option<Now> {
+        let tickets = self.tickets.values().flat_map(|t| {
+            let waits = match t.wait {
+                Wait::Drain { until, notice_at } => [Some(until), Some(notice_at)],
+                Wait::Turn | Wait::Entitled => [None, None],
+            };
+            waits.into_iter().flatten().chain([t.queue_until])
+        });
+        let teardowns = self.teardowns.values().filter_map(|t| match t.step {
+            Step::Polite { kill_at } => Some(kill_at),
+            Step::Killed { stuck_at } => Some(stuck_at),
+            Step::Stuck => None,
+        });
+        let phases = self.entries.values().filter_map(|e| match &e.phase {
+            Phase::Starting(l) => Some(l.stall_at.min(l.cap_at)),
+            Phase::Ready(s) => s.drain.askers.values().map(|(until, _)| *until).min(),
+            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
+        });
+        tickets.chain(teardowns).chain(phases).chain(self.protection_ends()).min()
+    }
+
+    /// Does what is due: each kind of deadline in one place, in the order tickets, loads, drains, teardowns.
+    fn on_due(&mut self, now: Now) {
+        self.on_due_tickets(now);
+        self.on_due_loads(now);
+        self.on_due_askers(now);
+        self.on_due_teardowns(now);
+    }
+
+    pub(crate) fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    pub(crate) fn reply(&mut self, id: RequestId, answer: Answer) {
+        self.act(Action::Reply { id, answer });
+    }
+
+    pub(crate) fn publish(&mut self, now: Now, kind: EventKind) {
+        self.seq += 1;
+        let event = Event { seq: self.seq, at: now, kind };
+        self.act(Action::Publish(event));
+    }
+
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    pub(crate) fn number_spawn(&mut self) -> Spawn {
+        let spawn = self.next_spawn;
+        self.next_spawn = Spawn(spawn.0 + 1);
+        spawn
+    }
+
+    pub(crate) fn number_build(&mut self) -> BuildId {
+        self.next_build = BuildId(self.next_build.0 + 1);
+        self.next_build
+    }
+
+    /// The entry whose child `spawn` is, if that is its present one.
+    pub(crate) fn entry_of(&self, spawn: Spawn) -> Option<EntryId> {
+        self.by_spawn.get(&spawn).copied()
+    }
+
+    /// When the waiting builds were judged last.
+    pub(crate) fn judged_at(&self) -> Now {
+        self.at
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        !matches!(self.mode, Mode::Open)
+    }
+}

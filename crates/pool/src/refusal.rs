@@ -1,0 +1,77 @@
+//! [`Refusal`]: why a request gets no lease.
+use crate::{Denial, StartFault};
+use motorpool_vocab::{EngineKey, ModelId};
+use std::{fmt, time::Duration};
+
+/// Why not. `Display` is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The catalog has no such model any more.
+    UnknownModel(ModelId),
+    /// It does not fit.
+    CapacityDenied(Denial),
+    /// What must go for it did not drain in time.
+    EngineBusy {
+        /// The engine that is busy.
+        key: EngineKey,
+        /// How long this caller waited.
+        within: Duration,
+    },
+    /// It waited too long in all.
+    QueueTimeout {
+        /// The engine it waited for.
+        key: EngineKey,
+        /// How long.
+        within: Duration,
+    },
+    /// The engine did not become ready.
+    StartFailed {
+        /// The engine.
+        key: EngineKey,
+        /// Why.
+        fault: StartFault,
+    },
+    /// Somebody unloaded it by force.
+    Evicted(EngineKey),
+    /// Nothing new is taken.
+    Retired,
+    /// Everything is being ended.
+    ShuttingDown,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownModel(model) => write!(f, "model {model} is not in the catalog"),
+            Self::CapacityDenied(denial) => f.write_str(&denial.prose()),
+            Self::EngineBusy { key, within } => write!(
+                f,
+                "engine {key} is busy serving requests and did not drain within {}s — not evicting. Retry shortly, or wait for current turns to finish.",
+                within.as_secs()
+            ),
+            Self::QueueTimeout { key, within } => write!(f, "waited {} s for {key}", within.as_secs()),
+            Self::StartFailed { key, fault } => {
+                write!(f, "engine {key} did not start ({}): {}", fault.class, fault.message)
+            }
+            Self::Evicted(key) => write!(f, "engine {key} was unloaded by force"),
+            Self::Retired => f.write_str("pool retired"),
+            Self::ShuttingDown => f.write_str("shutting down"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_engine_is_named_in_the_contracts_words() {
+        let key = "llama-server:a:0".parse().expect("a key");
+        assert_eq!(
+            Refusal::EngineBusy { key, within: Duration::from_secs(30) }.to_string(),
+            "engine llama-server:a:0 is busy serving requests and did not drain within 30s — not evicting. Retry shortly, or wait for current turns to finish."
+        );
+    }
+}

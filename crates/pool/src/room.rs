@@ -1,0 +1,255 @@
+//! Room for waiting builds: who goes, who is drained, when a drain is given up.
+//!
+//! [`Pool::settle`] runs after every input. It walks the builds that wait for room in the order in which they began
+//! to; each is judged by [`pick_room`] with its elders' claims taken and what leaves for them gone. What is drained
+//! for a build follows from that judgement anew each time, so a drain that is no longer needed ends by itself.
+use crate::{
+    Action, Denial, Pool, Refusal,
+    entry::{EntryId, Phase, Serving, Step},
+};
+use motorpool_broker::{Candidate, Query, Room, Standing, pick_room};
+use motorpool_vocab::{Bytes, Claim, CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
+use std::collections::BTreeSet;
+
+/// What the builds judged so far have laid claim to.
+#[derive(Default)]
+struct Spoken {
+    claims: Vec<Claim>,
+    drains: BTreeSet<EntryId>,
+}
+
+impl Pool {
+    pub(crate) fn settle(&mut self, now: Now) {
+        self.end_finished_drains(now);
+        let mut spoken = Spoken::default();
+        for entry in self.waiting_in_order() {
+            self.settle_build(now, entry, &mut spoken);
+        }
+        self.settle_closing(now);
+    }
+
+    fn waiting_in_order(&self) -> Vec<EntryId> {
+        let mut order: Vec<_> =
+            self.entries.iter().filter_map(|(id, e)| e.waiting().map(|w| ((w.since, w.build), id))).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn settle_build(&mut self, now: Now, entry: EntryId, spoken: &mut Spoken) {
+        let Some(waiting) = self.entries[entry].waiting() else { return };
+        let claim = waiting.launch.claim.clone();
+        match self.judge(now, entry, spoken) {
+            Room::Fits => {
+                self.drain_for(now, entry, &BTreeSet::new());
+                self.start(now, entry);
+            }
+            Room::Never(excess) => {
+                self.drain_for(now, entry, &BTreeSet::new());
+                self.deny(now, entry, excess);
+            }
+            Room::Wait => {
+                self.drain_for(now, entry, &BTreeSet::new());
+                spoken.claims.push(claim);
+            }
+            Room::Evict(set) => {
+                self.evict_idle(now, &set);
+                self.drain_for(now, entry, &BTreeSet::new());
+                spoken.claims.push(claim);
+            }
+            Room::Drain(set) => {
+                let busy: BTreeSet<_> =
+                    set.iter().filter_map(|s| self.entry_of(*s)).filter(|e| self.is_busy(*e)).collect();
+                self.drain_for(now, entry, &busy);
+                spoken.drains.extend(busy);
+                spoken.claims.push(claim);
+            }
+        }
+    }
+
+    fn judge(&self, now: Now, entry: EntryId, spoken: &Spoken) -> Room {
+        let Some(waiting) = self.entries[entry].waiting() else { return Room::Wait };
+        let leaving: Vec<Spawn> = self
+            .teardowns
+            .iter()
+            .filter(|(_, t)| t.step != Step::Stuck)
+            .map(|(spawn, _)| *spawn)
+            .chain(spoken.drains.iter().filter_map(|e| self.entries[*e].spawn()))
+            .collect();
+        let query = Query {
+            claim: &waiting.launch.claim,
+            elders: &spoken.claims,
+            leaving: &leaving,
+            fixed: &self.fixed_spawns(),
+        };
+        let candidates: Vec<_> =
+            self.by_spawn.values().filter_map(|victim| self.candidate(now, entry, *victim, spoken)).collect();
+        pick_room(&self.ledger, &query, &candidates)
+    }
+
+    /// Who never leaves by itself: pinned engines, and children that cannot be killed.
+    fn fixed_spawns(&self) -> Vec<Spawn> {
+        let pinned = self.entries.values().filter(|e| e.model.pinned).filter_map(super::entry::Entry::spawn);
+        let stuck = self.teardowns.iter().filter(|(_, t)| t.step == Step::Stuck).map(|(spawn, _)| *spawn);
+        pinned.chain(stuck).collect()
+    }
+
+    /// `victim` as a candidate for the build of `entry`, unless something protects it from that build.
+    fn candidate(&self, now: Now, entry: EntryId, victim: EntryId, spoken: &Spoken) -> Option<Candidate> {
+        let target = &self.entries[victim];
+        let serving = target.serving()?;
+        if target.model.pinned || spoken.drains.contains(&victim) {
+            return None;
+        }
+        let standing = match (self.is_busy(victim), serving.drain.is_active()) {
+            (true, true) => Standing::Draining,
+            (false, true) => Standing::Drained,
+            (false, false) => Standing::Idle,
+            (true, false) if self.is_protected(now, entry, victim) => return None,
+            (true, false) => Standing::Busy,
+        };
+        Some(Candidate {
+            spawn: serving.spawn,
+            key: target.key.clone(),
+            standing,
+            hits: target.demand(now),
+            last_use: target.last_use.unwrap_or(serving.ready_at),
+        })
+    }
+
+    /// A lease, or a ticket that the engine can serve (one of a draining engine waits for the drain, not for it).
+    pub(crate) fn is_busy(&self, entry: EntryId) -> bool {
+        let target = &self.entries[entry];
+        target.serving().is_some_and(|s| s.gate.granted() > 0 || !s.drain.is_active() && !target.queue.is_empty())
+    }
+
+    /// A busy engine is not drained while fresh, for less important work, or past older tickets; after the maximum
+    /// wait none of these holds (pool.md §3).
+    fn is_protected(&self, now: Now, entry: EntryId, victim: EntryId) -> bool {
+        let (waiter, target) = (&self.entries[entry], &self.entries[victim]);
+        let (Some(waiting), Some(serving)) = (waiter.waiting(), target.serving()) else { return true };
+        let overdue = now.since(waiting.since) >= self.config.max_wait;
+        let fresh = now.since(serving.ready_at) < self.config.min_residency;
+        let older = target.queue.first() < waiter.queue.first() && !target.queue.is_empty();
+        !overdue && (fresh || older || target.model.priority > waiter.model.priority)
+    }
+
+    /// When a protection ends by time alone: a deadline, or a waiting build would never look again.
+    pub(crate) fn protection_ends(&self) -> impl Iterator<Item = Now> + '_ {
+        let waits: Vec<Now> =
+            self.entries.values().filter_map(|e| Some(e.waiting()?.since.after(self.config.max_wait))).collect();
+        let fresh = |s: &Serving| s.ready_at.after(self.config.min_residency);
+        let residencies: Vec<Now> = match waits.is_empty() {
+            true => vec![],
+            false => self.entries.values().filter_map(|e| e.serving()).map(fresh).collect(),
+        };
+        waits.into_iter().chain(residencies).filter(|at| *at > self.judged_at())
+    }
+
+    /// Stops idle engines, all or none: one that somebody entered meanwhile makes its leave or entry an input, and
+    /// the judgement is made again then.
+    fn evict_idle(&mut self, now: Now, set: &[Spawn]) {
+        let victims: Vec<_> = set.iter().filter_map(|spawn| self.entry_of(*spawn)).collect();
+        let close = |pool: &Self, victim: &EntryId| {
+            pool.entries[*victim].serving().map(|s| s.gate.close_if_idle()) == Some(CloseIfIdle::Closed)
+        };
+        let closed: Vec<_> = victims.iter().copied().take_while(|victim| close(self, victim)).collect();
+        if closed.len() == victims.len() {
+            victims.into_iter().for_each(|victim| self.tear_down(now, victim, StopReason::Evicted));
+        } else {
+            closed.into_iter().for_each(|victim| self.reopen_unless_drained(now, victim));
+        }
+    }
+
+    fn reopen_unless_drained(&mut self, now: Now, entry: EntryId) {
+        let closing = self.is_closing();
+        let Some(serving) = self.entries[entry].serving() else { return };
+        if !serving.drain.is_active() && !closing {
+            serving.gate.reopen();
+            self.serve(now, entry);
+        }
+    }
+
+    /// From now on exactly `wanted` is drained for the build of `entry`.
+    fn drain_for(&mut self, now: Now, entry: EntryId, wanted: &BTreeSet<EntryId>) {
+        let Some(waiting) = self.entries[entry].waiting_mut() else { return };
+        let before = std::mem::replace(&mut waiting.drains, wanted.clone());
+        for victim in before.difference(wanted) {
+            self.stop_draining_for(now, *victim, entry);
+        }
+        for victim in wanted.difference(&before) {
+            self.begin_drain(now, *victim, |serving| {
+                serving.drain.waiters.insert(entry);
+            });
+        }
+        if !wanted.is_empty() {
+            for id in self.entries[entry].queue.clone() {
+                self.wait_on_drain(now, id);
+            }
+        } else if !before.is_empty() {
+            self.wait_for_turn(entry);
+        }
+    }
+
+    /// Closes the gate of `victim` and enters who wants it drained; its own tickets wait on the drain.
+    pub(crate) fn begin_drain(&mut self, now: Now, victim: EntryId, enter: impl FnOnce(&mut Serving)) {
+        let Some(serving) = self.entries[victim].serving_mut() else { return };
+        let began = !serving.drain.is_active();
+        serving.gate.close();
+        enter(serving);
+        for id in self.entries[victim].queue.clone() {
+            self.wait_on_drain(now, id);
+        }
+        if began {
+            let holders = self.held(victim).into_iter().map(|held| held.holder).collect();
+            let key = self.entries[victim].key.clone();
+            self.publish(now, EventKind::DrainBegan { key, holders });
+        }
+    }
+
+    fn stop_draining_for(&mut self, now: Now, victim: EntryId, waiter: EntryId) {
+        if let Some(serving) = self.entries[victim].serving_mut() {
+            serving.drain.waiters.remove(&waiter);
+            self.end_drain_if_unwanted(now, victim);
+        }
+    }
+
+    /// The last drainer to give up opens the gate again.
+    pub(crate) fn end_drain_if_unwanted(&mut self, now: Now, victim: EntryId) {
+        let unwanted = self.entries[victim].serving().is_some_and(|s| !s.drain.is_active());
+        if unwanted {
+            self.wait_for_turn(victim);
+            self.reopen_unless_drained(now, victim);
+            let key = self.entries[victim].key.clone();
+            self.publish(now, EventKind::DrainGivenUp { key });
+        }
+    }
+
+    /// Nobody waits for this build any more.
+    pub(crate) fn abandon_waiting(&mut self, now: Now, entry: EntryId) {
+        self.drain_for(now, entry, &BTreeSet::new());
+        self.entries[entry].phase = Phase::Idle;
+    }
+
+    fn deny(&mut self, now: Now, entry: EntryId, excess: motorpool_broker::Excess) {
+        let Some(waiting) = self.entries[entry].waiting() else { return };
+        let (key, requested) = (self.entries[entry].key.clone(), waiting.launch.claim.total());
+        let denial = Denial { key: key.clone(), requested, excess, holders: self.fixed_holders() };
+        self.act(Action::Deny(denial.clone()));
+        self.publish(
+            now,
+            EventKind::CapacityDenied { key, requested, would_commit: excess.would_commit, bound: excess.bound },
+        );
+        self.refuse_all(now, entry, &Refusal::CapacityDenied(denial));
+    }
+
+    fn fixed_holders(&self) -> Vec<(EngineKey, Bytes)> {
+        let key_of = |spawn: &Spawn| {
+            let living = self.entry_of(*spawn).map(|e| self.entries[e].key.clone());
+            living.or_else(|| self.teardowns.get(spawn).map(|t| t.key.clone()))
+        };
+        let line = |spawn: Spawn| Some((key_of(&spawn)?, self.ledger.line(spawn)?.total()));
+        let mut holders: Vec<_> = self.fixed_spawns().into_iter().filter_map(line).collect();
+        holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        holders
+    }
+}

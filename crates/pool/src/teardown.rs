@@ -1,0 +1,173 @@
+//! The end of a child: told to stop, killed, gone or stuck.
+//!
+//! A child that ends by itself has no teardown: it crashed. Its line is given back when its whole tree is reaped;
+//! with claims on devices the device has to agree first (capacity.md B4, with the readings).
+use crate::{
+    Action, Answer, Exit, Pool, StartFault,
+    entry::{EntryId, EverReady, Phase, Step, Teardown},
+};
+use motorpool_vocab::{EngineKey, EventKind, ExitRecord, FailureClass, Now, Spawn, StopReason};
+
+impl Pool {
+    /// Out of routing and told to end. A loading child, or one that still serves, is killed at once: nobody waits for
+    /// the first, and llama-server never ends politely while a client is connected.
+    pub(crate) fn tear_down(&mut self, now: Now, entry: EntryId, reason: StopReason) {
+        let target = &self.entries[entry];
+        let polite = Step::Polite { kill_at: now.after(self.config.polite_within) };
+        let killed = Step::Killed { stuck_at: now.after(self.config.kill_within) };
+        let (spawn, pid, ordered_at, ever_ready, step, askers) = match &target.phase {
+            Phase::Starting(l) => (l.spawn, l.pid, l.ordered_at, EverReady::No, killed, vec![]),
+            Phase::Ready(s) => {
+                s.gate.close();
+                let step = if s.gate.granted() > 0 { killed } else { polite };
+                let askers = s.drain.askers.keys().copied().collect();
+                (s.spawn, s.pid, s.ordered_at, EverReady::Yes, step, askers)
+            }
+            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => return,
+        };
+        let key = target.key.clone();
+        if ever_ready == EverReady::Yes {
+            self.act(Action::Close { spawn });
+        }
+        self.forget_drains_of(entry);
+        self.by_spawn.remove(&spawn);
+        self.entries[entry].phase = Phase::Stopping { spawn };
+        self.wait_for_turn(entry);
+        self.publish(now, EventKind::Stopping { key: key.clone(), spawn, reason });
+        self.act(if step == polite { Action::StopPolitely { spawn } } else { Action::Kill { spawn } });
+        self.teardowns.insert(spawn, Teardown { entry, key, reason, step, pid, ordered_at, ever_ready, askers });
+    }
+
+    /// Builds that drained this engine need not drain it any more.
+    fn forget_drains_of(&mut self, victim: EntryId) {
+        for entry in self.entries.values_mut() {
+            if let Some(waiting) = entry.waiting_mut() {
+                waiting.drains.remove(&victim);
+            }
+        }
+    }
+
+    pub(crate) fn on_due_teardowns(&mut self, now: Now) {
+        let spawns: Vec<_> = self.teardowns.keys().copied().collect();
+        for spawn in spawns {
+            let Some(teardown) = self.teardowns.get_mut(&spawn) else { continue };
+            match teardown.step {
+                Step::Polite { kill_at } if kill_at <= now => {
+                    teardown.step = Step::Killed { stuck_at: now.after(self.config.kill_within) };
+                    self.act(Action::Kill { spawn });
+                }
+                Step::Killed { stuck_at } if stuck_at <= now => self.give_up_as_stuck(now, spawn),
+                Step::Polite { .. } | Step::Killed { .. } | Step::Stuck => {}
+            }
+        }
+    }
+
+    /// It keeps its line and blocks nobody: its key may be built anew beside it.
+    fn give_up_as_stuck(&mut self, now: Now, spawn: Spawn) {
+        let Some(teardown) = self.teardowns.get_mut(&spawn) else { return };
+        teardown.step = Step::Stuck;
+        let (entry, key) = (teardown.entry, teardown.key.clone());
+        let askers = std::mem::take(&mut teardown.askers);
+        self.publish(now, EventKind::Stuck { key: key.clone(), spawn });
+        askers.into_iter().for_each(|id| self.reply(id, Answer::Stuck(key.clone())));
+        self.release_went(spawn);
+        self.leave_stopping(entry, spawn);
+    }
+
+    pub(crate) fn on_gone(&mut self, now: Now, spawn: Spawn, exit: Exit) {
+        if let Some(teardown) = self.teardowns.remove(&spawn) {
+            return self.on_stopped(now, spawn, teardown, exit);
+        }
+        let Some(entry) = self.entry_of(spawn) else { return };
+        match &self.entries[entry].phase {
+            Phase::Starting(loading) => {
+                let ends = (loading.ordered_at, StopReason::Crash, EverReady::No);
+                let record = record_of(now, spawn, ends, exit.clone());
+                self.bury(now, entry, record);
+                self.fail_start(now, entry, fault_of(exit));
+            }
+            Phase::Ready(serving) => {
+                serving.gate.close();
+                let askers: Vec<_> = serving.drain.askers.keys().copied().collect();
+                let ends = (serving.ordered_at, StopReason::Crash, EverReady::Yes);
+                let record = record_of(now, spawn, ends, exit);
+                self.act(Action::Close { spawn });
+                self.forget_drains_of(entry);
+                self.bury(now, entry, record);
+                askers.into_iter().for_each(|id| self.reply(id, Answer::Unloaded));
+                self.wait_for_turn(entry);
+                self.rebuild_if_wanted(entry);
+            }
+            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => {}
+        }
+    }
+
+    fn on_stopped(&mut self, now: Now, spawn: Spawn, teardown: Teardown, exit: Exit) {
+        let Teardown { entry, key, reason, pid, ordered_at, ever_ready, askers, .. } = teardown;
+        self.ledger.release(spawn);
+        let mut record = record_of(now, spawn, (ordered_at, reason, ever_ready), exit);
+        record.pid = record.pid.or(pid);
+        self.remember(now, entry, &key, record);
+        self.publish(now, EventKind::Released { key, spawn });
+        askers.into_iter().for_each(|id| self.reply(id, Answer::Unloaded));
+        self.release_went(spawn);
+        self.leave_stopping(entry, spawn);
+    }
+
+    /// The child of `entry` is gone without having been told to.
+    fn bury(&mut self, now: Now, entry: EntryId, record: ExitRecord) {
+        let (spawn, key) = (record.spawn, self.entries[entry].key.clone());
+        self.by_spawn.remove(&spawn);
+        self.ledger.release(spawn);
+        self.entries[entry].phase = Phase::Idle;
+        self.remember(now, entry, &key, record);
+        self.publish(now, EventKind::Released { key, spawn });
+    }
+
+    fn remember(&mut self, now: Now, entry: EntryId, key: &EngineKey, record: ExitRecord) {
+        self.entries[entry].last_exit = Some(record.clone());
+        self.publish(now, EventKind::Exited { key: key.clone(), record });
+    }
+
+    fn leave_stopping(&mut self, entry: EntryId, spawn: Spawn) {
+        if matches!(self.entries[entry].phase, Phase::Stopping { spawn: s } if s == spawn) {
+            self.entries[entry].phase = Phase::Idle;
+            self.rebuild_if_wanted(entry);
+        }
+    }
+
+    fn rebuild_if_wanted(&mut self, entry: EntryId) {
+        if !self.entries[entry].queue.is_empty() {
+            self.begin_check(entry);
+        }
+    }
+}
+
+fn record_of(now: Now, spawn: Spawn, ends: (Now, StopReason, EverReady), exit: Exit) -> ExitRecord {
+    let (started_at, reason, ever_ready) = ends;
+    ExitRecord {
+        spawn,
+        pid: exit.pid,
+        started_at,
+        ended_at: now,
+        code: exit.code,
+        signal: exit.signal,
+        reason,
+        class: exit.class.or((reason == StopReason::Crash).then_some(FailureClass::Unknown)),
+        ever_ready: ever_ready == EverReady::Yes,
+        tail: exit.tail,
+    }
+}
+
+fn fault_of(exit: Exit) -> StartFault {
+    let ended = match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exited with code {code} while loading"),
+        (None, Some(signal)) => format!("was killed by signal {signal} while loading"),
+        (None, None) => "did not run".to_owned(),
+    };
+    let message = match exit.tail.last() {
+        Some(line) => format!("{ended}: {line}"),
+        None => ended,
+    };
+    StartFault { class: exit.class.unwrap_or(FailureClass::Unknown), message, tail: exit.tail }
+}

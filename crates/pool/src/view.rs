@@ -1,0 +1,103 @@
+//! [`Pool::snapshot`]: what outsiders may see, without side effects.
+use crate::{
+    Pool,
+    entry::{Entry, EntryId, Phase, Step},
+};
+use motorpool_vocab::{Bytes, EntryView, Holder, Now, PhaseView, PoolView, Snapshot, WaiterView};
+
+impl Pool {
+    /// The whole pool as it is at `now`: every key that lives or has a history, stuck children beside them.
+    pub fn snapshot(&self, now: Now) -> Snapshot {
+        let living = self.by_key.values().map(|id| self.view(now, *id));
+        let stuck = self.teardowns.iter().filter(|(_, t)| t.step == Step::Stuck).map(|(spawn, t)| EntryView {
+            spawn: Some(*spawn),
+            pid: t.pid,
+            phase: PhaseView::Stuck,
+            reserved: self.ledger.line(*spawn).map_or(Bytes::ZERO, motorpool_vocab::Claim::total),
+            ..blank(&self.entries[t.entry])
+        });
+        Snapshot {
+            at: now,
+            seq: self.seq(),
+            entries: living.chain(stuck).collect(),
+            waiters: self.waiters(),
+            pool: PoolView {
+                budget: self.ledger.budget().bound(),
+                committed: self.ledger.committed(),
+                system_ram: self.config.system_ram,
+            },
+            closing: self.is_closing(),
+        }
+    }
+
+    fn view(&self, now: Now, id: EntryId) -> EntryView {
+        let entry = &self.entries[id];
+        let (phase, spawn, pid) = match &entry.phase {
+            Phase::Idle => (PhaseView::Idle, None, None),
+            Phase::Checking { .. } => (PhaseView::Validating, None, None),
+            Phase::WaitsForRoom(_) => (PhaseView::WaitsForRoom, None, None),
+            Phase::Starting(l) => (PhaseView::Starting { progress: l.progress }, Some(l.spawn), l.pid),
+            Phase::Ready(s) => (PhaseView::Ready, Some(s.spawn), s.pid),
+            Phase::Stopping { spawn } => {
+                (PhaseView::Stopping, Some(*spawn), self.teardowns.get(spawn).and_then(|t| t.pid))
+            }
+        };
+        let serving = entry.serving();
+        let drainers = serving.map_or(0, |s| s.drain.waiters.len() + s.drain.askers.len());
+        EntryView {
+            spawn,
+            pid,
+            phase,
+            n_drainers: count(drainers),
+            leases: self.held(id).into_iter().map(|held| held.holder).collect::<Vec<Holder>>(),
+            n_tickets: count(entry.queue.len()),
+            width: serving.map(|s| s.gate.width()),
+            demand: entry.demand(now),
+            reserved: spawn.and_then(|s| self.ledger.line(s)).map_or(Bytes::ZERO, motorpool_vocab::Claim::total),
+            ..blank(entry)
+        }
+    }
+
+    fn waiters(&self) -> Vec<WaiterView> {
+        let mut waiters: Vec<_> = self
+            .entries
+            .values()
+            .filter_map(|entry| {
+                let waiting = entry.waiting()?;
+                let drained = waiting.drains.iter().map(|victim| self.entries[*victim].key.clone());
+                let leaving = self.teardowns.values().filter(|t| t.step != Step::Stuck).map(|t| t.key.clone());
+                Some(WaiterView {
+                    key: entry.key.clone(),
+                    since: waiting.since,
+                    needs: waiting.launch.claim.total(),
+                    waits_for: drained.chain(leaving).collect(),
+                })
+            })
+            .collect();
+        waiters.sort_by(|a, b| a.since.cmp(&b.since).then_with(|| a.key.cmp(&b.key)));
+        waiters
+    }
+}
+
+/// What a view tells of the key alone.
+fn blank(entry: &Entry) -> EntryView {
+    EntryView {
+        key: entry.key.clone(),
+        spawn: None,
+        pid: None,
+        phase: PhaseView::Idle,
+        n_drainers: 0,
+        leases: vec![],
+        n_tickets: 0,
+        width: None,
+        demand: 0,
+        reserved: Bytes::ZERO,
+        last_use: entry.last_use,
+        created: entry.created,
+        last_exit: entry.last_exit.clone(),
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,264 @@
+//! A shell made of nothing: it performs the pool's actions in virtual time and remembers what everybody was told.
+use motorpool_catalog::{Catalog, Source, embedded_manifests, parse_manifest, parse_model};
+use motorpool_pool::{
+    Action, Answer, Ask, Budget, BuildId, Denial, Exit, Facts, Grant, Input, Pool, PoolConfig, Refusal, RequestId,
+    StartFault,
+};
+use motorpool_vocab::{
+    Bytes, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView, Spawn,
+    TryEnter,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Granted(Spawn),
+    Loaded(EngineKey),
+    Refused(Refusal),
+    Answered(Answer),
+}
+
+/// What the shell does with a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Child {
+    Loading,
+    Serving,
+    Asked,
+    Killed,
+}
+
+#[derive(Debug)]
+pub struct World {
+    pub pool: Pool,
+    pub now: Now,
+    pub outcomes: BTreeMap<RequestId, Vec<Outcome>>,
+    pub cancelled: Vec<RequestId>,
+    pub leases: BTreeMap<RequestId, Grant>,
+    pub children: BTreeMap<Spawn, (EngineKey, Child)>,
+    pub checks: Vec<(BuildId, EngineKey)>,
+    pub open: BTreeMap<EngineKey, Grant>,
+    pub events: Vec<Event>,
+    pub denials: Vec<Denial>,
+    pub notices: Vec<(RequestId, usize)>,
+    pub width: u32,
+    next: u64,
+}
+
+pub fn key(model: &str) -> EngineKey {
+    EngineKey::new("llama-server", ModelId::new(model).expect("an id"), 0).expect("a key")
+}
+
+/// A catalog of models with declared MiB; `more` is TOML added to a model's file.
+pub fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
+    let none = |_: &str| None;
+    let manifests = embedded_manifests()
+        .iter()
+        .map(|(file, text)| parse_manifest(Source { file, text }, &none).expect("a shipped manifest"));
+    let models = models.iter().map(|(id, mib, more)| {
+        let text = format!(
+            "id = \"{id}\"\nengine = \"llama-server\"\ndeclared = \"{mib}MiB\"\n{more}\n[source]\nfile = \"/models/{id}.gguf\"\n"
+        );
+        parse_model(Source { file: id, text: &text }, &none).expect("a model")
+    });
+    Arc::new(Catalog::new(manifests.collect(), models.collect()).expect("a catalog"))
+}
+
+impl World {
+    /// Models a, b, c of 600 MiB each under a budget of `mib`.
+    pub fn new(mib: u64) -> Self {
+        Self::with(mib, catalog(&[("a", 600, ""), ("b", 600, ""), ("c", 600, "")]))
+    }
+
+    pub fn with(mib: u64, catalog: Arc<Catalog>) -> Self {
+        let config = PoolConfig { budget: Budget::of(Bytes::mib(mib)), ..PoolConfig::default() };
+        Self {
+            pool: Pool::new(config, catalog, Spawn(1)),
+            now: Now::from_nanos(1_000_000_000_000),
+            outcomes: BTreeMap::new(),
+            cancelled: Vec::new(),
+            leases: BTreeMap::new(),
+            children: BTreeMap::new(),
+            checks: Vec::new(),
+            open: BTreeMap::new(),
+            events: Vec::new(),
+            denials: Vec::new(),
+            notices: Vec::new(),
+            width: 1,
+            next: 0,
+        }
+    }
+
+    pub fn feed(&mut self, input: Input) {
+        for action in self.pool.on_event(self.now, input) {
+            self.perform(action);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Check { build, key, .. } => self.checks.push((build, key)),
+            Action::Start { spawn, launch } => {
+                self.children.insert(spawn, (launch.key.clone(), Child::Loading));
+            }
+            Action::StopPolitely { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Asked,
+            Action::Kill { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Killed,
+            Action::Open { spawn, key, gate, endpoint } => {
+                self.open.insert(key.clone(), Grant { key, spawn, endpoint, gate });
+            }
+            Action::Close { spawn } => self.open.retain(|_, grant| grant.spawn != spawn),
+            Action::Grant { id, grant } => {
+                self.end(id, Outcome::Granted(grant.spawn));
+                self.leases.insert(id, grant);
+            }
+            Action::Loaded { id, key } => self.end(id, Outcome::Loaded(key)),
+            Action::Refuse { id, refusal } => self.end(id, Outcome::Refused(refusal)),
+            Action::Reply { id, answer } => self.end(id, Outcome::Answered(answer)),
+            Action::Notice { id, holders } => self.notices.push((id, holders.len())),
+            Action::Publish(event) => self.events.push(event),
+            Action::Deny(denial) => self.denials.push(denial),
+        }
+    }
+
+    fn end(&mut self, id: RequestId, outcome: Outcome) {
+        self.outcomes.entry(id).or_default().push(outcome);
+    }
+
+    pub fn number(&mut self) -> RequestId {
+        self.next += 1;
+        RequestId(self.next)
+    }
+
+    pub fn ask(&mut self, ask: Ask) -> RequestId {
+        let id = self.number();
+        self.feed(Input::Acquire { id, ask });
+        id
+    }
+
+    pub fn acquire(&mut self, model: &str) -> RequestId {
+        let holder = Holder { request: model.to_owned(), ..Holder::default() };
+        self.ask(Ask::lease(ModelId::new(model).expect("an id"), holder))
+    }
+
+    pub fn admin(&mut self, make: impl FnOnce(RequestId) -> Input) -> RequestId {
+        let id = self.number();
+        self.feed(make(id));
+        id
+    }
+
+    pub fn cancel(&mut self, id: RequestId) {
+        self.cancelled.push(id);
+        self.feed(Input::Cancel { id });
+    }
+
+    /// The only end of `id` so far, if any.
+    pub fn outcome(&self, id: RequestId) -> Option<&Outcome> {
+        let all = self.outcomes.get(&id).map_or(&[][..], Vec::as_slice);
+        assert!(all.len() <= 1, "P3: {id:?} ended {all:?}");
+        all.first()
+    }
+
+    pub fn is_granted(&self, id: RequestId) -> bool {
+        matches!(self.outcome(id), Some(Outcome::Granted(_)))
+    }
+
+    pub fn check_all(&mut self) {
+        for (build, _) in std::mem::take(&mut self.checks) {
+            self.feed(Input::Checked { build, result: Ok(facts()) });
+        }
+    }
+
+    pub fn fail_check(&mut self) {
+        let (build, _) = self.checks.remove(0);
+        let fault = StartFault { class: FailureClass::ModelCorrupt, message: "bad magic".into(), tail: vec![] };
+        self.feed(Input::Checked { build, result: Err(fault) });
+    }
+
+    /// The child of `model` that is in `state`.
+    pub fn child(&self, model: &str, state: Child) -> Spawn {
+        let of_it = |(_, (k, s)): &(&Spawn, &(EngineKey, Child))| *k == key(model) && *s == state;
+        let found = self.children.iter().find(of_it);
+        *found.unwrap_or_else(|| panic!("no {state:?} child of {model} in {:?}", self.children)).0
+    }
+
+    pub fn ready(&mut self, model: &str) -> Spawn {
+        let spawn = self.child(model, Child::Loading);
+        self.ready_spawn(spawn);
+        spawn
+    }
+
+    pub fn ready_spawn(&mut self, spawn: Spawn) {
+        self.children.get_mut(&spawn).expect("a child").1 = Child::Serving;
+        let endpoint = Endpoint::Unix(format!("/run/{spawn}.sock").into());
+        self.feed(Input::Ready { spawn, endpoint, width: self.width });
+    }
+
+    pub fn gone(&mut self, spawn: Spawn) {
+        self.children.remove(&spawn);
+        self.feed(Input::Gone { spawn, exit: Exit::default() });
+    }
+
+    /// Acquire, check, start, ready.
+    pub fn resident(&mut self, model: &str) -> RequestId {
+        let id = self.acquire(model);
+        self.check_all();
+        if self.children.values().any(|(k, s)| *k == key(model) && *s == Child::Loading) {
+            self.ready(model);
+        }
+        id
+    }
+
+    pub fn leave(&mut self, id: RequestId) {
+        let grant = self.leases.remove(&id).expect("a lease");
+        grant.gate.leave();
+        self.feed(Input::Left { id, spawn: grant.spawn });
+    }
+
+    /// The warm path.
+    pub fn enter(&mut self, model: &str) -> Option<RequestId> {
+        let grant = self.open.get(&key(model))?.clone();
+        if grant.gate.try_enter() != TryEnter::Entered {
+            return None;
+        }
+        let id = self.number();
+        self.leases.insert(id, grant.clone());
+        let holder = Holder { request: "warm".into(), ..Holder::default() };
+        self.feed(Input::Entered { id, spawn: grant.spawn, holder });
+        Some(id)
+    }
+
+    /// Lets time pass, stopping at every deadline on the way.
+    pub fn pass(&mut self, within: Duration) {
+        let end = self.now.after(within);
+        while let Some(at) = self.pool.deadline().filter(|at| *at <= end) {
+            assert!(at > self.now || self.now == at, "a deadline in the past is never left behind");
+            let before = self.now;
+            self.now = at.max(before);
+            self.feed(Input::Tick);
+            assert!(self.pool.deadline() != Some(at), "a due deadline is dealt with");
+        }
+        self.now = end;
+    }
+
+    pub fn phase(&self, model: &str) -> Option<PhaseView> {
+        self.pool.snapshot(self.now).entries.into_iter().find(|e| e.key == key(model)).map(|e| e.phase)
+    }
+
+    pub fn committed(&self) -> Bytes {
+        self.pool.snapshot(self.now).pool.committed
+    }
+
+    pub fn n_events(&self, is_it: impl Fn(&EventKind) -> bool) -> usize {
+        self.events.iter().filter(|event| is_it(&event.kind)).count()
+    }
+}
+
+pub fn facts() -> Facts {
+    Facts {
+        program: "/bin/engine".into(),
+        model_path: "/models/x.gguf".into(),
+        files: vec![(FileId { device: 1, inode: 1, size: 1, mtime_nanos: 0 }, Bytes::mib(100))],
+        context_length: Some(8192),
+        architecture: Some("llama".into()),
+    }
+}
