@@ -1,0 +1,31 @@
+//! Where cargo put the programs under test.
+use std::path::{Path, PathBuf};
+
+/// The program `name` of this workspace, as built for the running test.
+///
+/// # Panics
+/// When it is not there: `cargo test --workspace` builds it, running one package's tests alone does not.
+pub fn binary(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a path");
+    let program = beside(&test, name);
+    assert!(program.exists(), "{} is not built: run `cargo test --workspace`, or build it first", program.display());
+    program
+}
+
+/// Tests lie in `<profile>/deps`, programs in `<profile>`.
+fn beside(test: &Path, name: &str) -> PathBuf {
+    let directory = test.parent().expect("a file has a directory");
+    let profile = if directory.ends_with("deps") { directory.parent().unwrap_or(directory) } else { directory };
+    profile.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_lie_above_the_tests() {
+        let found = beside(Path::new("/t/debug/deps/pool-0a1b"), "motorpool");
+        assert_eq!(found, Path::new("/t/debug").join(format!("motorpool{}", std::env::consts::EXE_SUFFIX)));
+    }
+}

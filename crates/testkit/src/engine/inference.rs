@@ -1,0 +1,211 @@
+//! Requests for inference: what was asked, and the reply in one piece or as events.
+use crate::{
+    answer::{self, Reply},
+    engine::{Engine, Phase},
+    sampler::{self, FinishReason, Job, Piece, Reading},
+    wire::{self, Family, Usage, Wire},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use motorpool_testkit::{embedding, fingerprint};
+use serde_json::{Value, json};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use tokio::{sync::mpsc, time::timeout};
+
+/// A request, read.
+#[derive(Debug)]
+struct Asked {
+    job: Job,
+    wire: Wire,
+    ping: Option<Duration>,
+}
+
+/// Chat and completions. `shown` is what `/fake/requests` shows of it.
+pub(crate) async fn complete(engine: Arc<Engine>, family: Family, shown: Value, body: Bytes) -> Reply {
+    let work = engine.begin(shown);
+    if engine.behaviour.inference.fails.is_on() {
+        return answer::error(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Compute error.");
+    }
+    let asked = match read(&engine, family, &body) {
+        Ok(asked) => asked,
+        Err(why) => return answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", &why),
+    };
+    let reading = asked.job.reading;
+    let pieces = sampler::begin(&engine, work, asked.job);
+    match reading {
+        Reading::Whole => whole(pieces, asked.wire).await,
+        Reading::Stream => {
+            let ping = asked.ping.unwrap_or(Duration::MAX);
+            streamed(Frames { engine, pieces, wire: asked.wire, ping, ready: VecDeque::new(), over: Over::NotYet })
+                .await
+        }
+    }
+}
+
+/// Embeddings of one text or several.
+pub(crate) async fn embed(engine: Arc<Engine>, shown: Value, body: Bytes) -> Reply {
+    let mut work = engine.begin(shown);
+    if engine.behaviour.inference.fails.is_on() {
+        return answer::error(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Compute error.");
+    }
+    let Ok(request) = serde_json::from_slice::<Value>(&body) else {
+        return answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", "parse error");
+    };
+    work.take_slot().await;
+    let inputs = match &request["input"] {
+        Value::Array(inputs) => inputs.clone(),
+        one => vec![one.clone()],
+    };
+    let row = |(index, input): (usize, &Value)| json!({"object": "embedding", "index": index, "embedding": embedding(&plain(input))});
+    let data: Vec<Value> = inputs.iter().enumerate().map(row).collect();
+    let n_prompt: usize = inputs.iter().map(|input| n_words(&plain(input))).sum();
+    let usage = json!({"prompt_tokens": n_prompt, "total_tokens": n_prompt});
+    work.finish();
+    answer::json(
+        StatusCode::OK,
+        &json!({"object": "list", "model": model(&engine, &request), "data": data, "usage": usage}),
+    )
+}
+
+fn read(engine: &Engine, family: Family, body: &[u8]) -> Result<Asked, String> {
+    let request: Value = serde_json::from_slice(body).map_err(|e| format!("parse error: {e}"))?;
+    let prompt = match family {
+        Family::Chat => {
+            let messages = request["messages"].as_array().ok_or("'messages' is required")?;
+            messages.last().map(|last| plain(&last["content"])).unwrap_or_default()
+        }
+        Family::Completion => plain(&request["prompt"]),
+    };
+    let limit = ["max_completion_tokens", "max_tokens", "n_predict"].iter().find_map(|name| request[name].as_u64());
+    let reading = if request["stream"] == json!(true) { Reading::Stream } else { Reading::Whole };
+    let asked = request["stream_options"]["include_usage"] == json!(true);
+    Ok(Asked {
+        wire: Wire {
+            family,
+            id: fingerprint(body),
+            model: model(engine, &request),
+            usage: if asked { Usage::Asked } else { Usage::Unasked },
+            n_prompt: n_words(&prompt),
+            n_tokens: 0,
+        },
+        job: Job { prompt, limit: limit.and_then(|n| n.try_into().ok()), reading },
+        ping: ping(engine, &request),
+    })
+}
+
+/// The sidecar's word, else the request's, else the arguments'. A negative number of the request is never.
+fn ping(engine: &Engine, request: &Value) -> Option<Duration> {
+    if let Some(ms) = engine.behaviour.tokens.ping_ms {
+        return Some(Duration::from_millis(ms));
+    }
+    match request["sse_ping_interval"].as_i64() {
+        Some(seconds) => u64::try_from(seconds).ok().map(Duration::from_secs),
+        None => Some(Duration::from_secs(engine.arguments.ping_seconds)),
+    }
+}
+
+fn model(engine: &Engine, request: &Value) -> String {
+    request["model"].as_str().unwrap_or(&engine.arguments.alias).to_owned()
+}
+
+/// A text, or the text of any other value.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn n_words(text: &str) -> usize {
+    text.split_whitespace().count()
+}
+
+async fn whole(mut pieces: mpsc::Receiver<Piece>, mut wire: Wire) -> Reply {
+    let mut text = String::new();
+    let reason = loop {
+        match pieces.recv().await {
+            Some(Piece::Token(token)) => {
+                wire.n_tokens += 1;
+                text += &token;
+            }
+            Some(Piece::Done(reason)) => break reason,
+            Some(Piece::Failed) | None => return broken(),
+        }
+    };
+    answer::json(StatusCode::OK, &wire.whole(&text, reason))
+}
+
+/// An error before the first token is an ordinary status: the head waits for it.
+async fn streamed(mut frames: Frames) -> Reply {
+    let mut first = frames.pieces.recv().await;
+    match first.take() {
+        None | Some(Piece::Failed) => return broken(),
+        Some(Piece::Token(token)) => {
+            frames.ready.extend(frames.wire.head());
+            let token = frames.wire.token(&token);
+            frames.ready.push_back(token);
+        }
+        Some(Piece::Done(reason)) => {
+            frames.ready.extend(frames.wire.head());
+            frames.finish(reason);
+        }
+    }
+    let body = StreamBody::new(stream::unfold(frames, Frames::next));
+    Response::builder()
+        .header("content-type", "text/event-stream")
+        .body(BodyExt::boxed_unsync(body))
+        .expect("a constant head")
+}
+
+fn broken() -> Reply {
+    answer::error(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Decode failed.")
+}
+
+/// The body of a stream; its drop tells the sampler that the client has gone.
+struct Frames {
+    engine: Arc<Engine>,
+    pieces: mpsc::Receiver<Piece>,
+    wire: Wire,
+    ping: Duration,
+    ready: VecDeque<Bytes>,
+    over: Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    NotYet,
+    Yes,
+}
+
+impl Frames {
+    async fn next(mut self) -> Option<(Result<Frame<Bytes>, Infallible>, Self)> {
+        if self.ready.is_empty() && self.over == Over::NotYet {
+            self.take_piece().await;
+        }
+        let frame = self.ready.pop_front()?;
+        Some((Ok(Frame::data(frame)), self))
+    }
+
+    async fn take_piece(&mut self) {
+        match timeout(self.ping, self.pieces.recv()).await {
+            // A ping is the moment at which a stopping llama-server notices.
+            Err(_) if self.engine.phase() == Phase::Stopping => self.over = Over::Yes,
+            Err(_) => self.ready.push_back(Bytes::from_static(b":\n\n")),
+            Ok(None) => self.over = Over::Yes,
+            Ok(Some(Piece::Token(token))) => {
+                let token = self.wire.token(&token);
+                self.ready.push_back(token);
+            }
+            Ok(Some(Piece::Failed)) => {
+                self.ready.push_back(wire::event(&wire::error(500, "server_error", "Decode failed.")));
+                self.over = Over::Yes;
+            }
+            Ok(Some(Piece::Done(reason))) => self.finish(reason),
+        }
+    }
+
+    fn finish(&mut self, reason: FinishReason) {
+        self.ready.extend(self.wire.end(reason));
+        self.over = Over::Yes;
+    }
+}

@@ -1,0 +1,108 @@
+//! Listening and routing.
+use crate::{
+    answer::{self, Reply},
+    arguments::Listen,
+    engine::{Engine, Phase},
+    inference,
+    wire::Family,
+};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, request::Parts};
+use http_body_util::BodyExt as _;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use std::{io, sync::Arc};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener},
+};
+
+/// A bound address.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Unix(UnixListener, String),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// As llama-server names it once it is ready.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Unix(_, path) => format!("unix://{path}"),
+            Self::Tcp(listener) => listener.local_addr().map_or_else(|e| e.to_string(), |at| format!("http://{at}")),
+        }
+    }
+}
+
+/// Binds. A socket file that is already there is in the way, as for llama-server.
+pub(crate) async fn bind(listen: &Listen) -> io::Result<Listener> {
+    Ok(match listen {
+        Listen::Unix(path) => Listener::Unix(UnixListener::bind(path)?, path.display().to_string()),
+        Listen::Tcp(port) => Listener::Tcp(TcpListener::bind(("127.0.0.1", *port)).await?),
+    })
+}
+
+/// Serves until the process ends.
+pub(crate) async fn serve(engine: Arc<Engine>, listener: Listener) {
+    loop {
+        let accepted = match &listener {
+            Listener::Unix(listener, _) => listener.accept().await.map(|(stream, _)| spawn(&engine, stream)),
+            Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| spawn(&engine, stream)),
+        };
+        accepted.expect("descriptors for a few connections");
+    }
+}
+
+fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(engine: &Arc<Engine>, stream: S) {
+    let engine = Arc::clone(engine);
+    let service = service_fn(move |request| respond(Arc::clone(&engine), request));
+    tokio::spawn(async move {
+        let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        // A client that breaks off is an everyday event.
+        drop(connection.await);
+    });
+}
+
+async fn respond(engine: Arc<Engine>, request: Request<Incoming>) -> Result<Reply, hyper::Error> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let mut reply = route(engine, head, body).await;
+    reply.headers_mut().insert("server", http::HeaderValue::from_static("llama.cpp"));
+    Ok(reply)
+}
+
+async fn route(engine: Arc<Engine>, head: Parts, body: Bytes) -> Reply {
+    let is_post = head.method == Method::POST;
+    match head.uri.path() {
+        "/fake/requests" => answer::json(StatusCode::OK, &engine.requests()),
+        "/fake/process" => answer::json(StatusCode::OK, &engine.process()),
+        "/health" | "/v1/health" => answer::health(&engine).await,
+        _ if engine.phase() == Phase::Loading => answer::loading(),
+        "/props" => answer::props(&engine),
+        "/slots" => answer::json(StatusCode::OK, &engine.slots()),
+        "/metrics" => answer::text(StatusCode::OK, "text/plain; version=0.0.4", engine.metrics()),
+        "/models" | "/v1/models" => answer::models(&engine),
+        "/chat/completions" | "/v1/chat/completions" if is_post => {
+            inference::complete(engine, Family::Chat, shown(&head, &body), body).await
+        }
+        "/completions" | "/v1/completions" if is_post => {
+            inference::complete(engine, Family::Completion, shown(&head, &body), body).await
+        }
+        "/embeddings" | "/v1/embeddings" if is_post => inference::embed(engine, shown(&head, &body), body).await,
+        _ => answer::error(StatusCode::NOT_FOUND, "not_found_error", "File Not Found"),
+    }
+}
+
+/// A request as a test wants to see it.
+fn shown(head: &Parts, body: &[u8]) -> Value {
+    let headers: serde_json::Map<String, Value> = head
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), json!(String::from_utf8_lossy(value.as_bytes()))))
+        .collect();
+    json!({
+        "method": head.method.as_str(), "target": head.uri.to_string(), "headers": headers,
+        "body": String::from_utf8_lossy(body),
+    })
+}
