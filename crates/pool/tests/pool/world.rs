@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Granted(Spawn),
     Loaded(EngineKey),
     Refused(Refusal),
@@ -21,7 +21,7 @@ pub enum Outcome {
 
 /// What the shell does with a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Child {
+pub(crate) enum Child {
     Loading,
     Serving,
     Asked,
@@ -29,28 +29,30 @@ pub enum Child {
 }
 
 #[derive(Debug)]
-pub struct World {
-    pub pool: Pool,
-    pub now: Now,
-    pub outcomes: BTreeMap<RequestId, Vec<Outcome>>,
-    pub cancelled: Vec<RequestId>,
-    pub leases: BTreeMap<RequestId, Grant>,
-    pub children: BTreeMap<Spawn, (EngineKey, Child)>,
-    pub checks: Vec<(BuildId, EngineKey)>,
-    pub open: BTreeMap<EngineKey, Grant>,
-    pub events: Vec<Event>,
-    pub denials: Vec<Denial>,
-    pub notices: Vec<(RequestId, usize)>,
-    pub width: u32,
+pub(crate) struct World {
+    pub(crate) pool: Pool,
+    pub(crate) now: Now,
+    pub(crate) outcomes: BTreeMap<RequestId, Vec<Outcome>>,
+    pub(crate) cancelled: Vec<RequestId>,
+    pub(crate) leases: BTreeMap<RequestId, Grant>,
+    pub(crate) children: BTreeMap<Spawn, (EngineKey, Child)>,
+    pub(crate) checks: Vec<(BuildId, EngineKey)>,
+    pub(crate) open: BTreeMap<EngineKey, Grant>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) denials: Vec<Denial>,
+    pub(crate) notices: Vec<(RequestId, usize)>,
+    pub(crate) width: u32,
+    /// Entries by the warm path that the pool has not been told of yet.
+    pub(crate) untold: BTreeMap<RequestId, Input>,
     next: u64,
 }
 
-pub fn key(model: &str) -> EngineKey {
+pub(crate) fn key(model: &str) -> EngineKey {
     EngineKey::new("llama-server", ModelId::new(model).expect("an id"), 0).expect("a key")
 }
 
 /// A catalog of models with declared MiB; `more` is TOML added to a model's file.
-pub fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
+pub(crate) fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
     let none = |_: &str| None;
     let manifests = embedded_manifests()
         .iter()
@@ -66,11 +68,11 @@ pub fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
 
 impl World {
     /// Models a, b, c of 600 MiB each under a budget of `mib`.
-    pub fn new(mib: u64) -> Self {
+    pub(crate) fn new(mib: u64) -> Self {
         Self::with(mib, catalog(&[("a", 600, ""), ("b", 600, ""), ("c", 600, "")]))
     }
 
-    pub fn with(mib: u64, catalog: Arc<Catalog>) -> Self {
+    pub(crate) fn with(mib: u64, catalog: Arc<Catalog>) -> Self {
         let config = PoolConfig { budget: Budget::of(Bytes::mib(mib)), ..PoolConfig::default() };
         Self {
             pool: Pool::new(config, catalog, Spawn(1)),
@@ -85,11 +87,12 @@ impl World {
             denials: Vec::new(),
             notices: Vec::new(),
             width: 1,
+            untold: BTreeMap::new(),
             next: 0,
         }
     }
 
-    pub fn feed(&mut self, input: Input) {
+    pub(crate) fn feed(&mut self, input: Input) {
         for action in self.pool.on_event(self.now, input) {
             self.perform(action);
         }
@@ -124,82 +127,82 @@ impl World {
         self.outcomes.entry(id).or_default().push(outcome);
     }
 
-    pub fn number(&mut self) -> RequestId {
+    pub(crate) fn number(&mut self) -> RequestId {
         self.next += 1;
         RequestId(self.next)
     }
 
-    pub fn ask(&mut self, ask: Ask) -> RequestId {
+    pub(crate) fn ask(&mut self, ask: Ask) -> RequestId {
         let id = self.number();
         self.feed(Input::Acquire { id, ask });
         id
     }
 
-    pub fn acquire(&mut self, model: &str) -> RequestId {
+    pub(crate) fn acquire(&mut self, model: &str) -> RequestId {
         let holder = Holder { request: model.to_owned(), ..Holder::default() };
         self.ask(Ask::lease(ModelId::new(model).expect("an id"), holder))
     }
 
-    pub fn admin(&mut self, make: impl FnOnce(RequestId) -> Input) -> RequestId {
+    pub(crate) fn admin(&mut self, make: impl FnOnce(RequestId) -> Input) -> RequestId {
         let id = self.number();
         self.feed(make(id));
         id
     }
 
-    pub fn cancel(&mut self, id: RequestId) {
+    pub(crate) fn cancel(&mut self, id: RequestId) {
         self.cancelled.push(id);
         self.feed(Input::Cancel { id });
     }
 
     /// The only end of `id` so far, if any.
-    pub fn outcome(&self, id: RequestId) -> Option<&Outcome> {
+    pub(crate) fn outcome(&self, id: RequestId) -> Option<&Outcome> {
         let all = self.outcomes.get(&id).map_or(&[][..], Vec::as_slice);
         assert!(all.len() <= 1, "P3: {id:?} ended {all:?}");
         all.first()
     }
 
-    pub fn is_granted(&self, id: RequestId) -> bool {
+    pub(crate) fn is_granted(&self, id: RequestId) -> bool {
         matches!(self.outcome(id), Some(Outcome::Granted(_)))
     }
 
-    pub fn check_all(&mut self) {
+    pub(crate) fn check_all(&mut self) {
         for (build, _) in std::mem::take(&mut self.checks) {
             self.feed(Input::Checked { build, result: Ok(facts()) });
         }
     }
 
-    pub fn fail_check(&mut self) {
+    pub(crate) fn fail_check(&mut self) {
         let (build, _) = self.checks.remove(0);
         let fault = StartFault { class: FailureClass::ModelCorrupt, message: "bad magic".into(), tail: vec![] };
         self.feed(Input::Checked { build, result: Err(fault) });
     }
 
     /// The child of `model` that is in `state`.
-    pub fn child(&self, model: &str, state: Child) -> Spawn {
+    pub(crate) fn child(&self, model: &str, state: Child) -> Spawn {
         let of_it = |(_, (k, s)): &(&Spawn, &(EngineKey, Child))| *k == key(model) && *s == state;
         let found = self.children.iter().find(of_it);
         *found.unwrap_or_else(|| panic!("no {state:?} child of {model} in {:?}", self.children)).0
     }
 
-    pub fn ready(&mut self, model: &str) -> Spawn {
+    pub(crate) fn ready(&mut self, model: &str) -> Spawn {
         let spawn = self.child(model, Child::Loading);
         self.ready_spawn(spawn);
         spawn
     }
 
-    pub fn ready_spawn(&mut self, spawn: Spawn) {
+    pub(crate) fn ready_spawn(&mut self, spawn: Spawn) {
         self.children.get_mut(&spawn).expect("a child").1 = Child::Serving;
         let endpoint = Endpoint::Unix(format!("/run/{spawn}.sock").into());
         self.feed(Input::Ready { spawn, endpoint, width: self.width });
     }
 
-    pub fn gone(&mut self, spawn: Spawn) {
+    pub(crate) fn gone(&mut self, spawn: Spawn) {
         self.children.remove(&spawn);
         self.feed(Input::Gone { spawn, exit: Exit::default() });
     }
 
     /// Acquire, check, start, ready.
-    pub fn resident(&mut self, model: &str) -> RequestId {
+    pub(crate) fn resident(&mut self, model: &str) -> RequestId {
         let id = self.acquire(model);
         self.check_all();
         if self.children.values().any(|(k, s)| *k == key(model) && *s == Child::Loading) {
@@ -208,27 +211,48 @@ impl World {
         id
     }
 
-    pub fn leave(&mut self, id: RequestId) {
+    /// A lease ends; its guard counts it out at the gate before the pool is told.
+    pub(crate) fn leave(&mut self, id: RequestId) {
+        let spawn = self.leave_untold(id);
+        self.feed(Input::Left { id, spawn });
+    }
+
+    /// A lease ends and the pool does not know yet.
+    pub(crate) fn leave_untold(&mut self, id: RequestId) -> Spawn {
+        self.tell(id);
         let grant = self.leases.remove(&id).expect("a lease");
         grant.gate.leave();
-        self.feed(Input::Left { id, spawn: grant.spawn });
+        grant.spawn
     }
 
     /// The warm path.
-    pub fn enter(&mut self, model: &str) -> Option<RequestId> {
+    pub(crate) fn enter(&mut self, model: &str) -> Option<RequestId> {
+        let id = self.enter_untold(model)?;
+        self.tell(id);
+        Some(id)
+    }
+
+    /// The warm path, and the pool does not know yet.
+    pub(crate) fn enter_untold(&mut self, model: &str) -> Option<RequestId> {
         let grant = self.open.get(&key(model))?.clone();
         if grant.gate.try_enter() != TryEnter::Entered {
             return None;
         }
         let id = self.number();
-        self.leases.insert(id, grant.clone());
         let holder = Holder { request: "warm".into(), ..Holder::default() };
-        self.feed(Input::Entered { id, spawn: grant.spawn, holder });
+        self.untold.insert(id, Input::Entered { id, spawn: grant.spawn, holder });
+        self.leases.insert(id, grant);
         Some(id)
     }
 
+    pub(crate) fn tell(&mut self, id: RequestId) {
+        if let Some(news) = self.untold.remove(&id) {
+            self.feed(news);
+        }
+    }
+
     /// Lets time pass, stopping at every deadline on the way.
-    pub fn pass(&mut self, within: Duration) {
+    pub(crate) fn pass(&mut self, within: Duration) {
         let end = self.now.after(within);
         while let Some(at) = self.pool.deadline().filter(|at| *at <= end) {
             assert!(at > self.now || self.now == at, "a deadline in the past is never left behind");
@@ -240,20 +264,20 @@ impl World {
         self.now = end;
     }
 
-    pub fn phase(&self, model: &str) -> Option<PhaseView> {
+    pub(crate) fn phase(&self, model: &str) -> Option<PhaseView> {
         self.pool.snapshot(self.now).entries.into_iter().find(|e| e.key == key(model)).map(|e| e.phase)
     }
 
-    pub fn committed(&self) -> Bytes {
+    pub(crate) fn committed(&self) -> Bytes {
         self.pool.snapshot(self.now).pool.committed
     }
 
-    pub fn n_events(&self, is_it: impl Fn(&EventKind) -> bool) -> usize {
+    pub(crate) fn n_events(&self, is_it: impl Fn(&EventKind) -> bool) -> usize {
         self.events.iter().filter(|event| is_it(&event.kind)).count()
     }
 }
 
-pub fn facts() -> Facts {
+pub(crate) fn facts() -> Facts {
     Facts {
         program: "/bin/engine".into(),
         model_path: "/models/x.gguf".into(),

@@ -1,10 +1,9 @@
 //! One trace per edge of the diagram in the crate's documentation, in virtual time.
-mod world;
 
+use crate::world::{Child, Outcome, World, catalog, key};
 use motorpool_pool::{Answer, Ask, Force, Input, Refusal};
 use motorpool_vocab::{Bytes, EventKind, ModelId, PhaseView, StopReason};
 use std::time::Duration;
-use world::{Child, Outcome, World, catalog, key};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -44,8 +43,9 @@ fn the_warm_path_is_shut_while_somebody_waits() {
     let mut w = World::new(1024);
     let first = w.resident("a");
     let second = w.acquire("a");
-    assert_eq!(w.enter("a"), None);
-    w.leave(first);
+    let spawn = w.leave_untold(first);
+    assert_eq!(w.enter("a"), None, "the slot is free, but somebody waits for it");
+    w.feed(Input::Left { id: first, spawn });
     assert!(w.is_granted(second));
     w.leave(second);
     let third = w.enter("a").expect("nobody waits");
@@ -98,6 +98,24 @@ fn a_stream_is_not_ended_for_room_and_its_end_wakes_the_waiter() {
 }
 
 #[test]
+fn an_engine_that_somebody_just_entered_is_not_taken_although_the_pool_was_not_told() {
+    let mut w = World::new(1024);
+    let a = w.resident("a");
+    w.leave(a);
+    let warm = w.enter_untold("a").expect("idle");
+    let b = w.acquire("b");
+    w.check_all();
+    assert_eq!(w.phase("a"), Some(PhaseView::Ready), "P2");
+    w.tell(warm);
+    w.pass(11 * SECOND);
+    w.leave(warm);
+    let old = w.child("a", Child::Asked);
+    w.gone(old);
+    w.ready("b");
+    assert!(w.is_granted(b));
+}
+
+#[test]
 fn a_fresh_engine_is_not_drained_before_its_minimum_residency() {
     let mut w = World::new(1024);
     w.resident("a");
@@ -106,6 +124,27 @@ fn a_fresh_engine_is_not_drained_before_its_minimum_residency() {
     assert_eq!(w.n_events(|e| matches!(e, EventKind::DrainBegan { .. })), 0);
     w.pass(10 * SECOND);
     assert_eq!(w.n_events(|e| matches!(e, EventKind::DrainBegan { .. })), 1);
+}
+
+#[test]
+fn more_important_work_is_not_drained_until_the_waiter_is_overdue() {
+    let mut w = World::with(1024, catalog(&[("a", 600, "priority = 5"), ("b", 600, "")]));
+    let a = w.resident("a");
+    let b = w.acquire("b");
+    w.check_all();
+    w.pass(59 * SECOND);
+    assert_eq!(w.n_events(|e| matches!(e, EventKind::DrainBegan { .. })), 0);
+    w.pass(SECOND);
+    assert_eq!(
+        w.n_events(|e| matches!(e, EventKind::DrainBegan { .. })),
+        1,
+        "nothing else happened, time alone did it"
+    );
+    w.leave(a);
+    let old = w.child("a", Child::Asked);
+    w.gone(old);
+    w.ready("b");
+    assert!(w.is_granted(b));
 }
 
 #[test]
@@ -410,6 +449,7 @@ fn retiring_refuses_the_parked_lets_the_rest_finish_and_kills_nobody() {
     assert_eq!(w.outcome(late), Some(&Outcome::Refused(Refusal::Retired)));
     w.ready("b");
     assert!(w.is_granted(loading), "an admitted build is waited for");
+    assert!(w.leases[&loading].gate.is_closed(), "and nobody enters it by themselves");
     w.leave(a);
     w.leave(loading);
     assert_eq!(w.outcome(retire), None);

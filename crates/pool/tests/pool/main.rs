@@ -1,0 +1,4 @@
+//! The pool from outside: one trace per edge of its diagram, and its invariants over random traces.
+mod properties;
+mod traces;
+mod world;
