@@ -1,1 +1,2 @@
-//! Placeholder.
+//! HTTP in, an engine's HTTP out.
+pub mod scan;
