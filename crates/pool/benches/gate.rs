@@ -1,4 +1,5 @@
 //! What the warm path costs: one entry and one leave at a gate, alone and beside seven other threads.
+#![expect(clippy::disallowed_methods, reason = "the seven others run beside it")]
 use criterion::{Criterion, criterion_group, criterion_main};
 use motorpool_vocab::{Gate, TryEnter};
 use std::{
