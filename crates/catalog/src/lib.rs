@@ -1,1 +1,68 @@
-//! Placeholder.
+//! Text in, checked values out: the configuration, the engine manifests, the models.
+//!
+//! Boundary: no file is opened here and no variable of the environment is read; texts and a lookup function come in as
+//! arguments. What leaves this crate is valid: a size has a unit, an expression compiles, a placeholder exists, an id
+//! fits an engine key. What is wrong leaves as one [`ConfigError`] that shows the place.
+//!
+//! ```text
+//! Source{file, text} ─► TOML with spans ─► ${VAR} ─► typed value ─► checks across keys ─► Config | Manifest | Model
+//!        document.rs                       expand.rs  quantity.rs                                │         │
+//!                      error.rs: every fault becomes file:line:column, the line, a caret          └────┬────┘
+//!                                                                                    catalog.rs: Catalog, resolve
+//! ```
+//!
+//! Rules that hold for every text:
+//! - a key nobody knows is an error, never ignored; so a key is known only once something obeys it;
+//! - substitution happens in values, after parsing: a variable cannot add keys;
+//! - no text, however broken, makes a `parse_*` function panic (a property test).
+mod catalog;
+mod config;
+mod document;
+mod embedded;
+mod error;
+mod examples;
+mod expand;
+mod launch;
+mod listen;
+mod manifest;
+mod model;
+mod names;
+mod quantity;
+mod report;
+mod template;
+
+pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
+pub use config::{
+    Budget, Capacity, Config, Defaults, EngineSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
+    PoolSettings, Server, Shutdown, StopSettings,
+};
+pub use document::Source;
+pub use embedded::{embedded_manifests, embedded_models, shipped};
+pub use error::{ConfigError, Fault};
+pub use launch::{Batch, FlashAttention, LaunchValues};
+pub use listen::Listen;
+pub use manifest::{
+    HeaderRule, LogClass, Manifest, PathRule, Probe, Probes, Program, Progress, Ready, ReportKind, SlotsView, Stop,
+    StopSignal, Transport,
+};
+pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
+pub use quantity::{BudgetText, budget_from_env};
+pub use report::{Heard, Slots};
+pub use template::{Arg, Template};
+
+/// The configuration `motorpool.toml`. An empty text gives the defaults.
+pub fn parse_config(source: Source<'_>, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    document::read(source, env, examples::CONFIG).map(|(config, _)| config)
+}
+
+/// One engine manifest, `engines/<name>.toml`.
+pub fn parse_manifest(source: Source<'_>, env: &dyn Fn(&str) -> Option<String>) -> Result<Manifest, ConfigError> {
+    let (manifest, origin): (Manifest, _) = document::read(source, env, examples::MANIFEST)?;
+    manifest.checked(origin)
+}
+
+/// One model, `catalog/<name>.toml`.
+pub fn parse_model(source: Source<'_>, env: &dyn Fn(&str) -> Option<String>) -> Result<Model, ConfigError> {
+    let (model, origin): (Model, _) = document::read(source, env, examples::MODEL)?;
+    model.checked(origin)
+}

@@ -1,0 +1,349 @@
+//! [`Config`]: what `motorpool.toml` may say, every key with its unit, its default and its range.
+//!
+//! Every section and every key may be left out. A key stands here only once something obeys it.
+use crate::{Listen, quantity};
+use motorpool_vocab::Bytes;
+use serde::{Deserialize, Deserializer};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// The whole configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// `[server]`: where requests come in.
+    pub server: Server,
+    /// `[capacity]`: how much memory is ours.
+    pub capacity: Capacity,
+    /// `[pool]`: who waits how long.
+    pub pool: PoolSettings,
+    /// `[load]`: how long an engine may take to become ready.
+    pub load: LoadSettings,
+    /// `[stop]`: how an engine is ended.
+    pub stop: StopSettings,
+    /// `[shutdown]`: how we end.
+    pub shutdown: Shutdown,
+    /// `[loading]`: what a client sees of a load.
+    pub loading: Loading,
+    /// `[limits]`: what one request, and all together, may take.
+    pub limits: Limits,
+    /// `[defaults]`: what a request leaves open.
+    pub defaults: Defaults,
+    /// `[log]`: our own log.
+    pub log: Log,
+    /// `[engine.<name>]`: what this machine says about an engine, by the manifest's name.
+    #[serde(rename = "engine")]
+    pub engines: BTreeMap<String, EngineSettings>,
+}
+
+/// Where requests come in.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Addresses to serve on (`127.0.0.1:8790`). An empty list leaves the control socket only.
+    pub listen: Vec<Listen>,
+    /// Names that a request's `Host` may hold, beside those that are always allowed; without port.
+    #[serde(deserialize_with = "hosts")]
+    pub hosts: Vec<String>,
+    /// Origins that web pages may call from, beside loopback; `scheme://host[:port]`.
+    #[serde(deserialize_with = "origins")]
+    pub origins: Vec<String>,
+}
+
+/// How much memory is ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Capacity {
+    /// The bound on everything that engines take (`auto`).
+    pub budget: Budget,
+}
+
+/// A bound on memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Budget {
+    /// Computed from what the machine has.
+    #[default]
+    Auto,
+    /// As the operator says. Below 1 GiB nothing is enforced.
+    Bytes(Bytes),
+}
+
+/// Who waits how long.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolSettings {
+    /// After this time nothing protects a busy engine from a waiter (60 s).
+    #[serde(deserialize_with = "quantity::duration")]
+    pub max_wait: Duration,
+    /// A fresh engine is not drained before it is so old (10 s).
+    #[serde(deserialize_with = "quantity::duration")]
+    pub min_residency: Duration,
+    /// How long a request waits for others to finish (30 s).
+    #[serde(deserialize_with = "quantity::duration")]
+    pub drain_wait: Duration,
+    /// How long a request waits in all (10 min).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub queue_wait: Duration,
+}
+
+/// How long an engine may take to become ready.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoadSettings {
+    /// Longest time without a sign of life (60 s).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub stall: Duration,
+    /// Longest time in all (30 min).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub cap: Duration,
+}
+
+/// How an engine is ended.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StopSettings {
+    /// From the polite stop to the kill (5 s).
+    #[serde(deserialize_with = "quantity::duration")]
+    pub polite: Duration,
+    /// From the kill until the engine counts as stuck (10 s).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub kill: Duration,
+}
+
+/// How we end.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shutdown {
+    /// How long running requests may go on (30 s).
+    #[serde(deserialize_with = "quantity::duration")]
+    pub grace: Duration,
+}
+
+/// What a client sees of a load.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Loading {
+    /// A stream's head is held back so long, so that a refusal can be an ordinary status (10 s).
+    #[serde(deserialize_with = "quantity::duration")]
+    pub commit_after: Duration,
+}
+
+/// What one request, and all together, may take.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Largest body of a request (256 MiB).
+    #[serde(deserialize_with = "quantity::some_bytes")]
+    pub body: Bytes,
+    /// What of one body is kept in memory; the rest goes to a file (4 MiB).
+    #[serde(deserialize_with = "quantity::size")]
+    pub body_memory: Bytes,
+    /// What of all bodies is kept in memory (128 MiB).
+    #[serde(deserialize_with = "quantity::size")]
+    pub bodies_memory: Bytes,
+    /// What of all bodies lies in files (4 GiB).
+    #[serde(deserialize_with = "quantity::size")]
+    pub spool: Bytes,
+    /// Client connections at a time, 1 to 1,000,000 (4096).
+    #[serde(deserialize_with = "quantity::whole::<_, 1, 1_000_000>")]
+    pub connections: u32,
+    /// Largest head of a request (64 KiB).
+    #[serde(deserialize_with = "quantity::some_bytes")]
+    pub header: Bytes,
+    /// A client that takes nothing for so long is gone (60 s).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub write_stall: Duration,
+    /// Longest time to connect to an engine (5 s).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub connect: Duration,
+    /// Longest time from a request to an engine's first byte (10 min).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub first_result: Duration,
+    /// Longest silence inside an engine's answer (2 min).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub between_frames: Duration,
+}
+
+/// What a request leaves open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Defaults {
+    /// Id or alias of the model of a request that names none.
+    pub model: Option<String>,
+}
+
+/// Our own log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// The least severe level that is written (`info`).
+    pub level: LogLevel,
+    /// For people or for machines (`text`).
+    pub format: LogFormat,
+}
+
+/// Severity of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Something broke.
+    Error,
+    /// Something is odd.
+    Warn,
+    /// What an operator wants to know.
+    #[default]
+    Info,
+    /// Decisions.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// The name in configuration and log filters.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// Form of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What this machine says about an engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineSettings {
+    /// Absolute path of the program, used before any that is searched for.
+    #[serde(deserialize_with = "program")]
+    pub program: Option<PathBuf>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8790));
+        Self { listen: vec![Listen::Tcp(address)], hosts: vec![], origins: vec![] }
+    }
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            max_wait: Duration::from_mins(1),
+            min_residency: Duration::from_secs(10),
+            drain_wait: Duration::from_secs(30),
+            queue_wait: Duration::from_mins(10),
+        }
+    }
+}
+
+impl Default for LoadSettings {
+    fn default() -> Self {
+        Self { stall: Duration::from_mins(1), cap: Duration::from_mins(30) }
+    }
+}
+
+impl Default for StopSettings {
+    fn default() -> Self {
+        Self { polite: Duration::from_secs(5), kill: Duration::from_secs(10) }
+    }
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self { grace: Duration::from_secs(30) }
+    }
+}
+
+impl Default for Loading {
+    fn default() -> Self {
+        Self { commit_after: Duration::from_secs(10) }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: Bytes::mib(256),
+            body_memory: Bytes::mib(4),
+            bodies_memory: Bytes::mib(128),
+            spool: Bytes::gib(4),
+            connections: 4096,
+            header: Bytes::new(64 << 10),
+            write_stall: Duration::from_mins(1),
+            connect: Duration::from_secs(5),
+            first_result: Duration::from_mins(10),
+            between_frames: Duration::from_mins(2),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Budget {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        quantity::checked(reader, "\"auto\" or a size such as \"24GiB\"", |text| match text {
+            "auto" => Ok(Self::Auto),
+            size => quantity::parse_size(size).map(Self::Bytes).map_err(|why| format!("{why}, or `auto`")),
+        })
+    }
+}
+
+/// A string of a list that `check` accepts.
+macro_rules! list_of {
+    ($($name:ident: $expecting:literal, $check:expr;)+) => {$(
+        fn $name<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<String>, D::Error> {
+            #[derive(Deserialize)]
+            struct Item(#[serde(deserialize_with = "item")] String);
+            fn item<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error> {
+                quantity::checked(reader, $expecting, $check)
+            }
+            Ok(Vec::<Item>::deserialize(reader)?.into_iter().map(|item| item.0).collect())
+        }
+    )+};
+}
+
+list_of! {
+    hosts: "a host name such as \"pool.example.org\"", check_host;
+    origins: "an origin such as \"https://chat.example.org\"", check_origin;
+}
+
+fn check_host(text: &str) -> Result<String, String> {
+    let ok = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
+    if ok { Ok(text.to_ascii_lowercase()) } else { Err(format!("`{text}` is no host name: no scheme, port or path")) }
+}
+
+fn check_origin(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match host {
+        Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ', '*']) => {
+            Ok(text.to_ascii_lowercase())
+        }
+        _ => Err(format!("`{text}` is no origin: `http://` or `https://`, a host, perhaps a port, and no path")),
+    }
+}
+
+fn program<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PathBuf>, D::Error> {
+    quantity::checked(reader, "an absolute path", |text| {
+        if text.starts_with('/') {
+            Ok(Some(text.into()))
+        } else {
+            Err(format!("the path `{text}` must begin with `/`"))
+        }
+    })
+}

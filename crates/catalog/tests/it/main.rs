@@ -1,0 +1,6 @@
+//! The catalog from outside: texts in, checked values or shown errors out.
+mod errors;
+mod files;
+mod llama_server;
+mod names;
+mod properties;

@@ -1,0 +1,204 @@
+//! Which model a name means, and which names cannot stand side by side.
+use motorpool_catalog::{
+    Catalog, Manifest, Model, Source, overlay_manifests, overlay_models, parse_manifest, parse_model, shipped,
+};
+use motorpool_vocab::ModelId;
+use proptest::prelude::*;
+
+fn model(file: &str, text: &str) -> Model {
+    let text = format!("{text}\nsource = {{ file = \"/x.gguf\" }}\n");
+    parse_model(Source { file, text: &text }, &|_| None).expect("a valid model")
+}
+
+fn named(id: &str, aliases: &[&str]) -> Model {
+    let mut model = model("x.toml", &format!("id = \"{id}\""));
+    model.aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
+    model
+}
+
+fn engines() -> Vec<Manifest> {
+    shipped().0
+}
+
+fn catalog(models: Vec<Model>) -> Catalog {
+    Catalog::new(engines(), models).expect("no name is taken twice")
+}
+
+fn refusal(models: Vec<Model>) -> String {
+    Catalog::new(engines(), models).expect_err("a name is taken twice").to_string()
+}
+
+fn meant(catalog: &Catalog, name: &str) -> Option<String> {
+    catalog.resolve(name).ok().map(|model| model.id.to_string())
+}
+
+#[test]
+fn an_id_goes_before_an_alias_and_an_alias_before_a_glob() {
+    let catalog = catalog(vec![
+        named("small", &["gpt-4o", "claude-*"]),
+        named("large", &["gpt-*", "claude-opus-*", "*"]),
+        named("gpt-5", &[]),
+    ]);
+    for (name, id) in [
+        ("small", "small"),
+        ("gpt-4o", "small"),
+        ("gpt-5", "gpt-5"),
+        ("gpt-3.5", "large"),
+        ("gpt-", "large"),
+        ("claude-haiku", "small"),
+        ("claude-opus-4", "large"),
+        ("anything:latest", "large"),
+    ] {
+        assert_eq!(meant(&catalog, name).as_deref(), Some(id), "{name}");
+    }
+}
+
+#[test]
+fn globs_stand_for_any_characters() {
+    let catalog = catalog(vec![named("a", &["x*y*z", "q*", "*é"])]);
+    for name in ["xyz", "x-y-z", "xyyzz", "xzyz", "q", "qq", "é", "caffé"] {
+        assert_eq!(meant(&catalog, name).as_deref(), Some("a"), "{name}");
+    }
+    for name in ["xy", "xz", "xzy", "yxyz", "Q", "éa", ""] {
+        assert_eq!(meant(&catalog, name), None, "{name}");
+    }
+}
+
+#[test]
+fn of_two_globs_that_fit_alike_the_first_id_wins() {
+    let catalog = catalog(vec![named("b", &["*-x"]), named("a", &["y-*"])]);
+    assert_eq!(meant(&catalog, "y-x").as_deref(), Some("a"));
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_names_like_it() {
+    let catalog =
+        catalog(vec![named("gemma3-270m", &["fast"]), named("gemma3-4b", &[]), named("qwen3-8b", &["coder"])]);
+    let unknown = catalog.resolve("gemma3-27m").expect_err("nobody has that name");
+    assert_eq!(unknown.nearest, ["gemma3-270m", "gemma3-4b"]);
+    assert_eq!(unknown.to_string(), "no model is called `gemma3-27m`; did you mean `gemma3-270m`, `gemma3-4b`?");
+    assert_eq!(catalog.resolve("qwen3").expect_err("part of a name").nearest, ["qwen3-8b"]);
+    let stranger = catalog.resolve("llava").expect_err("nobody has that name");
+    assert_eq!(stranger.to_string(), "no model is called `llava`");
+}
+
+#[test]
+fn what_is_there_can_be_asked() {
+    let catalog = catalog(vec![named("b", &[]), named("a", &[])]);
+    let ids: Vec<&str> = catalog.models().map(|model| model.id.as_str()).collect();
+    assert_eq!(ids, ["a", "b"]);
+    assert!(catalog.model(&ModelId::new("b").expect("an id")).is_some());
+    assert!(catalog.model(&ModelId::new("c").expect("an id")).is_none());
+    assert!(catalog.manifest("llama-server").is_some() && catalog.manifest("vllm").is_none());
+    assert_eq!(catalog.manifests().count(), engines().len());
+}
+
+#[test]
+fn two_models_cannot_have_one_id() {
+    let twins = vec![model("a.toml", "id = \"größe\""), model("b.toml", "\nid = \"größe\"")];
+    let expected = r#"b.toml:2:6: the id `größe` is already taken by a.toml
+  |
+2 | id = "größe"
+  |      ^^^^^^^
+  = example: id = "gemma3-270m""#;
+    assert_eq!(refusal(twins), expected);
+}
+
+#[test]
+fn an_alias_belongs_to_one_model() {
+    let ours = || model("a.toml", "id = \"a\"\naliases = [\"fast\", \"gpt-*\"]");
+    let expected = r#"b.toml:2:17: the alias `fast` is already taken by the model `a`
+  |
+2 | aliases = ["b", "fast"]
+  |                 ^^^^^^
+  = example: aliases = ["small", "gpt-*"]"#;
+    assert_eq!(refusal(vec![ours(), model("b.toml", "id = \"c\"\naliases = [\"b\", \"fast\"]")]), expected);
+    let glob = refusal(vec![ours(), model("b.toml", "id = \"b\"\naliases = [\"gpt-*\"]")]);
+    assert!(glob.starts_with("b.toml:2:12: the alias `gpt-*` is already taken by the model `a`\n"), "{glob}");
+    let later_id = refusal(vec![model("b.toml", "id = \"b\"\naliases = [\"a\"]"), ours()]);
+    assert!(later_id.starts_with("b.toml:2:12: the alias `a` is already taken by the model `a`\n"), "{later_id}");
+    let own_id = refusal(vec![model("b.toml", "id = \"b\"\naliases = [\"b\"]")]);
+    assert!(own_id.starts_with("b.toml:2:12: the alias `b` is already taken by the model `b`\n"), "{own_id}");
+}
+
+#[test]
+fn a_model_needs_an_engine_that_is_described() {
+    let expected = r#"a.toml:2:10: no manifest describes the engine `lama-server`, did you mean `llama-server`?
+  |
+2 | engine = "lama-server"
+  |          ^^^^^^^^^^^^^
+  = example: engine = "llama-server""#;
+    assert_eq!(refusal(vec![model("a.toml", "id = \"a\"\nengine = \"lama-server\"")]), expected);
+    let stranger = refusal(vec![model("a.toml", "id = \"a\"\nengine = \"vllm\"")]);
+    let first = "a.toml:2:10: no manifest describes the engine `vllm`; known here: `llama-server`\n";
+    assert!(stranger.starts_with(first), "{stranger}");
+}
+
+#[test]
+fn a_model_cannot_undo_what_was_planned() {
+    let expected = r#"a.toml:2:30: `--ctx-size` cannot be given to llama-server here: it is set for it, or kept from it
+  |
+2 | extra_args = ["--jinja",     "--ctx-size", "9"]
+  |                              ^^^^^^^^^^^^
+  = example: extra_args = ["--threads", "8"]"#;
+    assert_eq!(
+        refusal(vec![model("a.toml", "id = \"a\"\nextra_args = [\"--jinja\",     \"--ctx-size\", \"9\"]")]),
+        expected
+    );
+    for flag in ["-c", "-np", "--cache-ram", "--host", "--tools", "-v", "--port=1"] {
+        let mut model = named("a", &[]);
+        model.extra_args = vec![flag.into()];
+        assert!(Catalog::new(engines(), vec![model]).is_err(), "{flag}");
+    }
+}
+
+#[test]
+fn a_model_that_no_file_holds_is_refused_without_a_place() {
+    let source = motorpool_catalog::ModelSource::File("/x".into());
+    let made = Model::new(ModelId::new("a").expect("an id"), "none", source);
+    let shown = refusal(vec![made]);
+    assert_eq!(shown, "(not from a file): no manifest describes the engine `none`; known here: `llama-server`");
+}
+
+#[test]
+fn two_manifests_cannot_have_one_name() {
+    let twins = engines().into_iter().chain(engines()).collect();
+    let shown = Catalog::new(twins, vec![]).expect_err("one name twice").to_string();
+    assert!(shown.contains("the engine name `llama-server` is already taken by engines/llama-server.toml"), "{shown}");
+}
+
+#[test]
+fn files_of_the_user_take_the_place_of_shipped_ones() {
+    let (manifests, models) = shipped();
+    let text = include_str!("../../../../engines/llama-server.toml")
+        .replace("names = [\"llama-server\"]", "names = [\"mine\"]");
+    let mine = parse_manifest(Source { file: "mine.toml", text: &text }, &|_| None).expect("valid");
+    let models = overlay_models(models, vec![named("gemma3-270m", &["mine"]), named("other", &[])]);
+    let catalog = Catalog::new(overlay_manifests(manifests, vec![mine]), models).expect("nothing is there twice");
+    assert_eq!(catalog.manifest("llama-server").expect("there").program.names, ["mine"]);
+    assert_eq!(meant(&catalog, "mine").as_deref(), Some("gemma3-270m"));
+    assert_eq!(catalog.models().count(), 2);
+}
+
+#[test]
+fn what_is_shipped_fits_together() {
+    let (manifests, models) = shipped();
+    let catalog = Catalog::new(manifests, models).expect("shipped files fit together");
+    assert_eq!(meant(&catalog, "gemma3-270m").as_deref(), Some("gemma3-270m"));
+}
+
+proptest! {
+    #[test]
+    fn a_glob_fits_what_was_made_from_it(parts in prop::collection::vec("[a-zé]{0,4}", 1..5), fill in "[a-zé*]{0,5}") {
+        let catalog = catalog(vec![named("model-x", &[&format!("{}*", parts.join("*"))])]);
+        let name = parts.join(&fill) + &fill;
+        prop_assert!(catalog.resolve(&name).is_ok(), "{}", name);
+    }
+
+    #[test]
+    fn every_name_is_resolved_or_refused(name in ".{0,30}") {
+        let catalog = catalog(vec![named("a", &["b*", "c"])]);
+        let resolved = catalog.resolve(&name).is_ok();
+        prop_assert_eq!(resolved, name == "a" || name == "c" || name.starts_with('b'));
+    }
+}
