@@ -38,12 +38,17 @@ impl Engine {
     }
 
     fn of(dir: TempDir, model: FakeModel) -> Self {
+        Self::with(dir, model, &[])
+    }
+
+    fn with(dir: TempDir, model: FakeModel, arguments: &[&str]) -> Self {
         let socket = dir.path().join("e.sock");
         let mut child = Command::new(env!("CARGO_BIN_EXE_motorpool-fake-engine"))
             .args(["-np", "1", "-fit", "off", "--host"])
             .arg(&socket)
             .arg("-m")
             .arg(model.path())
+            .args(arguments)
             .env("LLAMA_SERVER_ROUTER_PORT", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -162,11 +167,25 @@ async fn equal_requests_get_equal_bytes_in_one_piece_or_streamed() {
     let completion = json!({"prompt": "why?", "max_tokens": 3});
     let answer = engine.client.post("/v1/completions", &completion).await.expect("an answer");
     assert_eq!(answer.json()["choices"][0]["text"], text("why?", 3));
-    let answer = engine.client.post("/v1/embeddings", &json!({"input": ["a", "b"]})).await.expect("an answer");
-    assert_eq!(answer.json()["data"][1]["embedding"], json!(motorpool_testkit::embedding("b")));
     let seen = engine.client.get("/fake/requests").await.expect("an answer").json();
-    assert_eq!((&seen["received"], &seen["finished"], &seen["active"]), (&json!(5), &json!(5), &json!(0)));
-    assert_eq!(seen["last"]["target"], "/v1/embeddings");
+    assert_eq!((&seen["received"], &seen["finished"], &seen["active"]), (&json!(4), &json!(4), &json!(0)));
+    assert_eq!(seen["last"]["target"], "/v1/completions");
+}
+
+#[tokio::test]
+async fn embeddings_are_served_only_by_an_engine_that_was_started_for_them() {
+    let engine = Engine::ready(|_| Behaviour::default()).await;
+    let request = json!({"input": ["a", "b"]});
+    assert_eq!(engine.client.post("/v1/embeddings", &request).await.expect("an answer").status, 501);
+    let Engine { dir, model, child, .. } = engine;
+    drop(child);
+    std::fs::remove_file(dir.path().join("e.sock")).expect("left behind");
+    let engine = Engine::with(dir, model, &["--embeddings", "-a", "e"]);
+    engine.await_health(200).await;
+    let answer = engine.client.post("/v1/embeddings", &request).await.expect("an answer").json();
+    assert_eq!(answer["data"][1]["embedding"], json!(motorpool_testkit::embedding("b")));
+    assert_eq!(answer["model"], "e");
+    assert_eq!(engine.client.post("/v1/completions", &json!({"prompt": "a"})).await.expect("an answer").status, 501);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Requests for inference: what was asked, and the reply in one piece or as events.
 use crate::{
     answer::{self, Reply},
+    arguments::Purpose,
     engine::{Engine, Phase},
     sampler::{self, FinishReason, Job, Piece, Reading},
     wire::{self, Family, Usage, Wire},
@@ -26,6 +27,9 @@ struct Asked {
 /// Chat and completions. `shown` is what `/fake/requests` shows of it.
 pub(crate) async fn complete(engine: Arc<Engine>, family: Family, shown: Value, body: Bytes) -> Reply {
     let work = engine.begin(shown);
+    if engine.arguments.purpose == Purpose::Embeddings {
+        return unsupported("completions. Start it without `--embeddings`");
+    }
     if engine.behaviour.inference.fails.is_on() {
         return answer::error(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Compute error.");
     }
@@ -48,6 +52,9 @@ pub(crate) async fn complete(engine: Arc<Engine>, family: Family, shown: Value, 
 /// Embeddings of one text or several.
 pub(crate) async fn embed(engine: Arc<Engine>, shown: Value, body: Bytes) -> Reply {
     let mut work = engine.begin(shown);
+    if engine.arguments.purpose == Purpose::Completions {
+        return unsupported("embeddings. Start it with `--embeddings`");
+    }
     if engine.behaviour.inference.fails.is_on() {
         return answer::error(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Compute error.");
     }
@@ -66,7 +73,7 @@ pub(crate) async fn embed(engine: Arc<Engine>, shown: Value, body: Bytes) -> Rep
     work.finish();
     answer::json(
         StatusCode::OK,
-        &json!({"object": "list", "model": model(&engine, &request), "data": data, "usage": usage}),
+        &json!({"object": "list", "model": engine.arguments.alias, "data": data, "usage": usage}),
     )
 }
 
@@ -86,7 +93,7 @@ fn read(engine: &Engine, family: Family, body: &[u8]) -> Result<Asked, String> {
         wire: Wire {
             family,
             id: fingerprint(body),
-            model: model(engine, &request),
+            model: engine.arguments.alias.clone(),
             usage: if asked { Usage::Asked } else { Usage::Unasked },
             n_prompt: n_words(&prompt),
             n_tokens: 0,
@@ -105,10 +112,6 @@ fn ping(engine: &Engine, request: &Value) -> Option<Duration> {
         Some(seconds) => u64::try_from(seconds).ok().map(Duration::from_secs),
         None => Some(Duration::from_secs(engine.arguments.ping_seconds)),
     }
-}
-
-fn model(engine: &Engine, request: &Value) -> String {
-    request["model"].as_str().unwrap_or(&engine.arguments.alias).to_owned()
 }
 
 /// A text, or the text of any other value.
@@ -153,8 +156,14 @@ async fn streamed(mut frames: Frames) -> Reply {
     let body = StreamBody::new(stream::unfold(frames, Frames::next));
     Response::builder()
         .header("content-type", "text/event-stream")
+        .header("x-accel-buffering", "no")
         .body(BodyExt::boxed_unsync(body))
         .expect("a constant head")
+}
+
+fn unsupported(what: &str) -> Reply {
+    let message = format!("This server does not support {what}");
+    answer::error(StatusCode::NOT_IMPLEMENTED, "not_supported_error", &message)
 }
 
 fn broken() -> Reply {

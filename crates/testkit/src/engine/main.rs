@@ -34,7 +34,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Run::Devices => {
-            log::on_stdout("Available devices:\n");
+            log::on_stdout("Available devices:\n  (none)\n");
             ExitCode::SUCCESS
         }
         Run::Help => {

@@ -68,7 +68,12 @@ async fn respond(engine: Arc<Engine>, request: Request<Incoming>) -> Result<Repl
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let mut reply = route(engine, head, body).await;
-    reply.headers_mut().insert("server", http::HeaderValue::from_static("llama.cpp"));
+    // What llama-server adds to every response.
+    for (name, value) in
+        [("server", "llama.cpp"), ("access-control-allow-origin", ""), ("keep-alive", "timeout=5, max=100")]
+    {
+        reply.headers_mut().insert(name, http::HeaderValue::from_static(value));
+    }
     Ok(reply)
 }
 

@@ -19,6 +19,12 @@ pub(crate) enum Usage {
     Unasked,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Chunk,
+    Whole,
+}
+
 /// Writes one reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire {
@@ -34,7 +40,7 @@ impl Wire {
     /// What a stream begins with.
     pub(crate) fn head(&self) -> Option<Bytes> {
         match self.family {
-            Family::Chat => Some(self.chunk(&json!({"role": "assistant", "content": null}), None)),
+            Family::Chat => Some(event(&self.chunk(&json!({"role": "assistant", "content": null}), None))),
             Family::Completion => None,
         }
     }
@@ -42,25 +48,27 @@ impl Wire {
     /// One token.
     pub(crate) fn token(&mut self, text: &str) -> Bytes {
         self.n_tokens += 1;
-        match self.family {
-            Family::Chat => self.chunk(&json!({"content": text}), None),
-            Family::Completion => self.chunk(&json!(text), None),
-        }
+        let content = match self.family {
+            Family::Chat => json!({"content": text}),
+            Family::Completion => json!(text),
+        };
+        event(&self.chunk(&content, None))
     }
 
-    /// What a stream ends with.
+    /// What a stream ends with. Only its last chunk carries timings; completions tell usage unasked.
     pub(crate) fn end(&self, reason: FinishReason) -> Vec<Bytes> {
-        let nothing = match self.family {
-            Family::Chat => json!({}),
-            Family::Completion => json!(""),
+        let (mut last, before) = match (self.family, self.usage) {
+            (Family::Completion, _) => (self.chunk(&json!(""), Some(reason)), None),
+            (Family::Chat, Usage::Unasked) => (self.chunk(&json!({}), Some(reason)), None),
+            (Family::Chat, Usage::Asked) => {
+                (self.envelope(Form::Chunk, &json!([])), Some(self.chunk(&json!({}), Some(reason))))
+            }
         };
-        let mut frames = vec![self.chunk(&nothing, Some(reason))];
-        if self.usage == Usage::Asked {
-            let mut last = self.envelope("chunk", &json!([]));
+        if self.family == Family::Completion || self.usage == Usage::Asked {
             last["usage"] = self.usage();
-            last["timings"] = self.timings();
-            frames.push(event(&last));
         }
+        last["timings"] = self.timings();
+        let mut frames: Vec<Bytes> = before.iter().chain([&last]).map(event).collect();
         frames.push(Bytes::from_static(b"data: [DONE]\n\n"));
         frames
     }
@@ -75,35 +83,29 @@ impl Wire {
                 "finish_reason": name(reason), "index": 0, "logprobs": null, "text": text,
             }),
         };
-        let mut whole = self.envelope("", &json!([choice]));
+        let mut whole = self.envelope(Form::Whole, &json!([choice]));
         whole["usage"] = self.usage();
         whole["timings"] = self.timings();
         whole
     }
 
-    fn chunk(&self, content: &Value, reason: Option<FinishReason>) -> Bytes {
+    fn chunk(&self, content: &Value, reason: Option<FinishReason>) -> Value {
         let finish = reason.map(name);
         let choice = match self.family {
             Family::Chat => json!({"finish_reason": finish, "index": 0, "delta": content}),
             Family::Completion => json!({"finish_reason": finish, "index": 0, "logprobs": null, "text": content}),
         };
-        let mut chunk = self.envelope("chunk", &json!([choice]));
-        // The last chunk carries the timings: this one, unless one of usage follows.
-        if reason.is_some() && self.usage == Usage::Unasked {
-            chunk["timings"] = self.timings();
-        }
-        event(&chunk)
+        self.envelope(Form::Chunk, &json!([choice]))
     }
 
-    fn envelope(&self, form: &str, choices: &Value) -> Value {
-        let (prefix, object) = match (self.family, form) {
-            (Family::Chat, "chunk") => ("chatcmpl", "chat.completion.chunk"),
-            (Family::Chat, _) => ("chatcmpl", "chat.completion"),
-            // Streams of this family carry the same name.
-            (Family::Completion, _) => ("cmpl", "text_completion"),
+    fn envelope(&self, form: Form, choices: &Value) -> Value {
+        let object = match (self.family, form) {
+            (Family::Chat, Form::Chunk) => "chat.completion.chunk",
+            (Family::Chat, Form::Whole) => "chat.completion",
+            (Family::Completion, _) => "text_completion",
         };
         json!({
-            "choices": choices, "created": CREATED, "id": format!("{prefix}-{:016x}", self.id), "model": self.model,
+            "choices": choices, "created": CREATED, "id": format!("chatcmpl-{:016x}", self.id), "model": self.model,
             "object": object, "system_fingerprint": "fake",
         })
     }
