@@ -5,11 +5,12 @@ use motorpool_catalog::{
 };
 use motorpool_vocab::{Bytes, Endpoint, FailureClass, ModelId};
 use proptest::prelude::*;
-use std::{collections::BTreeSet, ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
+use std::{collections::BTreeSet, ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf, sync::LazyLock};
 
-fn manifest() -> Manifest {
-    let (mut manifests, _) = shipped();
-    manifests.remove(0)
+static SHIPPED: LazyLock<(Vec<Manifest>, Vec<Model>)> = LazyLock::new(shipped);
+
+fn manifest() -> &'static Manifest {
+    &SHIPPED.0[0]
 }
 
 fn values() -> LaunchValues {
@@ -86,8 +87,7 @@ fn context_and_caches_are_counted_as_the_server_counts_them() {
 
 #[test]
 fn a_model_says_its_part_of_a_launch() {
-    let (_, models) = shipped();
-    let gemma = &models[0];
+    let gemma = &SHIPPED.1[0];
     let values = LaunchValues::new(gemma, "/m.gguf".into(), Endpoint::Tcp(1), "/e".into());
     assert_eq!((values.context_per_slot, values.slots, values.prompt_cache), (8192, 2, Bytes::mib(64)));
     assert_eq!(values.extra_args, gemma.extra_args);
@@ -155,7 +155,7 @@ proptest! {
 
 #[test]
 fn the_version_is_read_in_old_and_new_forms() {
-    let program = manifest().program;
+    let program = &manifest().program;
     let output = "version: 0.6.0-dev (build 0, commit unknown)\nbuilt with GNU 12.2.0 for Linux x86_64\n";
     assert_eq!(program.version(output), Some("0.6.0-dev (build 0, commit unknown)"));
     assert_eq!(program.version("ggml_cuda_init: found 1 device\nversion: 6789 (abcdef0)\r\n"), Some("6789 (abcdef0)"));

@@ -4,6 +4,7 @@ use motorpool_catalog::{
 };
 use motorpool_vocab::ModelId;
 use proptest::prelude::*;
+use std::sync::LazyLock;
 
 fn model(file: &str, text: &str) -> Model {
     let text = format!("{text}\nsource = {{ file = \"/x.gguf\" }}\n");
@@ -17,7 +18,8 @@ fn named(id: &str, aliases: &[&str]) -> Model {
 }
 
 fn engines() -> Vec<Manifest> {
-    shipped().0
+    static SHIPPED: LazyLock<Vec<Manifest>> = LazyLock::new(|| shipped().0);
+    SHIPPED.clone()
 }
 
 fn catalog(models: Vec<Model>) -> Catalog {
