@@ -1,0 +1,382 @@
+//! [`Failure`]: every way in which a request ends without its reply, and what the client reads then.
+//!
+//! One exhaustive match, [`Failure::verdict`], maps it to status, code, type and advice; [`Shape`] puts that into the form
+//! of the API that was called, as a response or, after a stream has begun, as its error event. `Display` is the message.
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use motorpool_vocab::FailureClass;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Why a request ends without its reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// No such model or alias.
+    #[error("the model `{name}` does not exist{}", did_you_mean(.nearest))]
+    UnknownModel {
+        /// What was asked for.
+        name: String,
+        /// Names like it.
+        nearest: Vec<String>,
+    },
+    /// The request names no model and there is no default one.
+    #[error("the request names no model; there are: {}", .0.join(", "))]
+    NoModel(Vec<String>),
+    /// Two places name models that are not the same.
+    #[error("the request names two models: `{0}` and `{1}`")]
+    ModelConflict(String, String),
+    /// It does not fit.
+    #[error("{message}")]
+    CapacityDenied {
+        /// The arithmetic, for people.
+        message: String,
+        /// Whether it might fit later.
+        retry: Retry,
+    },
+    /// What must go did not drain in time.
+    #[error("{0}")]
+    EngineBusy(String),
+    /// It waited too long in all.
+    #[error("{0}")]
+    QueueTimeout(String),
+    /// The engine did not become ready.
+    #[error("{message}")]
+    StartFailed {
+        /// What kind of failure.
+        class: FailureClass,
+        /// For people.
+        message: String,
+    },
+    /// The engine ended before its reply did.
+    #[error("the engine ended while it served this request{}", in_brackets(.0.as_ref()))]
+    EngineCrashed(Option<FailureClass>),
+    /// The engine lives and answers nonsense.
+    #[error("the engine's reply cannot be read: {0}")]
+    EngineUnreadable(String),
+    /// The engine said nothing for too long.
+    #[error("the engine gave no {what} within {} s", .within.as_secs())]
+    EngineTimeout {
+        /// What was waited for.
+        what: Awaited,
+        /// How long.
+        within: Duration,
+    },
+    /// Somebody unloaded it by force.
+    #[error("{0}")]
+    Evicted(String),
+    /// We are leaving.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// No room for one more.
+    #[error("no room for this request: {0}")]
+    Overloaded(&'static str),
+    /// The body is not what it must be.
+    #[error("{message}")]
+    InvalidRequest {
+        /// What is wrong.
+        message: String,
+        /// The member at fault.
+        param: Option<&'static str>,
+    },
+    /// The body is longer than `limits.body`.
+    #[error("the body is longer than the {limit} bytes of `limits.body`")]
+    BodyTooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A content type or coding we do not read.
+    #[error("{0}")]
+    UnsupportedMedia(&'static str),
+    /// A page of somebody else's asks.
+    #[error("requests from the origin `{0}` are not allowed here; `server.origins` can allow it")]
+    OriginNotAllowed(String),
+    /// It was addressed to a name that is not ours.
+    #[error("the host `{0}` is not one of this server's; `server.hosts` can allow it")]
+    HostNotAllowed(String),
+    /// Not with these rights.
+    #[error("{0}")]
+    NotAllowed(&'static str),
+    /// Nothing is there.
+    #[error("there is nothing at {path}{hint}")]
+    NotFound {
+        /// The path asked for.
+        path: String,
+        /// What might have been meant, with its own punctuation.
+        hint: &'static str,
+    },
+    /// Something is there, for other methods.
+    #[error("{path} takes {allow}")]
+    MethodNotAllowed {
+        /// The path asked for.
+        path: String,
+        /// The methods it takes.
+        allow: &'static str,
+    },
+    /// This server does not do that.
+    #[error("{0} is not offered by this server")]
+    NotSupported(&'static str),
+    /// HTTP/1.0 and 1.1 only.
+    #[error("this server speaks HTTP/1.1")]
+    VersionNotSupported,
+    /// Our own fault.
+    #[error("internal error: {0}")]
+    Internal(&'static str),
+}
+
+/// What an engine was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// Its socket to accept.
+    Connection,
+    /// The head of its reply.
+    FirstResult,
+    /// More of its reply.
+    NextFrame,
+}
+
+/// What a client should do with a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// The same request fails again.
+    Never,
+    /// It may work at once.
+    Now,
+    /// It may work after so many seconds, 1 to 60.
+    After(u8),
+}
+
+/// How a failure shows on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The status, or the one it would have had.
+    pub status: StatusCode,
+    /// Our stable name for it.
+    pub code: &'static str,
+    /// OpenAI's `type`.
+    pub kind: &'static str,
+    /// OpenAI's `param`.
+    pub param: Option<&'static str>,
+    /// What to do.
+    pub retry: Retry,
+}
+
+/// The form of an API's errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// `{"error":{"message","type","param","code"}}`
+    OpenAi,
+    /// `{"error":{"code","message","type"}}`, the code a number.
+    LlamaCpp,
+}
+
+const INVALID: &str = "invalid_request_error";
+const SERVER: &str = "server_error";
+
+impl Failure {
+    /// Status, code, type and advice.
+    pub fn verdict(&self) -> Verdict {
+        use Retry::{After, Never, Now};
+        let (status, code, kind, param, retry) = match self {
+            Self::UnknownModel { .. } => (404, "model_not_found", INVALID, Some("model"), Never),
+            Self::NoModel(_) => (400, "invalid_request", INVALID, Some("model"), Never),
+            Self::ModelConflict(..) => (400, "model_conflict", INVALID, Some("model"), Never),
+            Self::CapacityDenied { retry, .. } => (503, "capacity_denied", SERVER, None, *retry),
+            Self::EngineBusy(_) => (503, "engine_busy", SERVER, None, After(5)),
+            Self::QueueTimeout(_) => (504, "queue_timeout", SERVER, None, Now),
+            Self::StartFailed { class: FailureClass::DeviceLost, .. } => (503, "device_lost", SERVER, None, Never),
+            Self::StartFailed { class, .. } if class.is_permanent() => {
+                (500, "engine_start_failed", SERVER, None, Never)
+            }
+            Self::StartFailed { .. } => (502, "engine_start_failed", SERVER, None, Now),
+            Self::EngineCrashed(_) => (502, "engine_crashed", SERVER, None, Now),
+            Self::EngineUnreadable(_) => (502, "engine_unreadable", SERVER, None, Never),
+            Self::EngineTimeout { .. } => (504, "engine_timeout", SERVER, None, Now),
+            Self::Evicted(_) => (503, "evicted", SERVER, None, After(1)),
+            Self::ShuttingDown => (503, "shutting_down", SERVER, None, After(5)),
+            Self::Overloaded(_) => (503, "overloaded", SERVER, None, After(2)),
+            Self::InvalidRequest { param, .. } => (400, "invalid_request", INVALID, *param, Never),
+            Self::BodyTooLarge { .. } => (413, "body_too_large", INVALID, None, Never),
+            Self::UnsupportedMedia(_) => (415, "unsupported_media_type", INVALID, None, Never),
+            Self::OriginNotAllowed(_) => (403, "origin_not_allowed", INVALID, None, Never),
+            Self::HostNotAllowed(_) => (403, "host_not_allowed", INVALID, None, Never),
+            Self::NotAllowed(_) => (403, "not_allowed", INVALID, None, Never),
+            Self::NotFound { .. } => (404, "not_found", INVALID, None, Never),
+            Self::MethodNotAllowed { .. } => (405, "method_not_allowed", INVALID, None, Never),
+            Self::NotSupported(_) => (501, "not_supported", INVALID, None, Never),
+            Self::VersionNotSupported => (505, "version_not_supported", INVALID, None, Never),
+            Self::Internal(_) => (500, "internal", SERVER, None, Never),
+        };
+        let status = StatusCode::from_u16(status).expect("every status above is one");
+        Verdict { status, code, kind, param, retry }
+    }
+
+    /// The document in this shape.
+    pub fn document(&self, shape: Shape) -> Bytes {
+        let verdict = self.verdict();
+        let message = self.to_string();
+        let document = match shape {
+            Shape::OpenAi => {
+                let Verdict { code, kind, param, .. } = verdict;
+                serde_json::to_vec(&Wrapped { error: OpenAiError { message: &message, r#type: kind, param, code } })
+            }
+            Shape::LlamaCpp => {
+                let error = LlamaCppError {
+                    code: verdict.status.as_u16(),
+                    message: &message,
+                    r#type: llama_cpp_type(verdict.status),
+                };
+                serde_json::to_vec(&Wrapped { error })
+            }
+        };
+        document.expect("texts and numbers always serialise").into()
+    }
+
+    /// The event that ends a stream which has begun.
+    pub fn event(&self, shape: Shape) -> Bytes {
+        [b"data: ", &self.document(shape)[..], b"\n\n"].concat().into()
+    }
+}
+
+impl Verdict {
+    /// What the headers say of it.
+    pub fn write_headers(&self, headers: &mut HeaderMap) {
+        headers.insert("x-motorpool-code", HeaderValue::from_static(self.code));
+        let again = if self.retry == Retry::Never { "false" } else { "true" };
+        headers.insert("x-should-retry", HeaderValue::from_static(again));
+        if let Retry::After(seconds) = self.retry {
+            headers.insert(header::RETRY_AFTER, u16::from(seconds.clamp(1, 60)).into());
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Wrapped<E> {
+    error: E,
+}
+
+#[derive(Serialize)]
+struct OpenAiError<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    param: Option<&'static str>,
+    code: &'static str,
+}
+
+#[derive(Serialize)]
+struct LlamaCppError<'a> {
+    code: u16,
+    message: &'a str,
+    r#type: &'static str,
+}
+
+/// The names that llama-server gives to its errors, by status.
+fn llama_cpp_type(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        403 => "permission_error",
+        404 => "not_found_error",
+        501 | 505 => "not_supported_error",
+        503 => "unavailable_error",
+        400..=499 => "invalid_request_error",
+        _ => "server_error",
+    }
+}
+
+fn did_you_mean(nearest: &[String]) -> String {
+    if nearest.is_empty() { String::new() } else { format!(", did you mean `{}`?", nearest.join("` or `")) }
+}
+
+fn in_brackets(class: Option<&FailureClass>) -> String {
+    class.map(|c| format!(" ({c})")).unwrap_or_default()
+}
+
+impl std::fmt::Display for Awaited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connection => "connection",
+            Self::FirstResult => "first result",
+            Self::NextFrame => "further result",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn one_of_each() -> Vec<(Failure, u16, &'static str)> {
+        let text = || "why".to_owned();
+        let start = |class| Failure::StartFailed { class, message: text() };
+        vec![
+            (Failure::UnknownModel { name: text(), nearest: vec![] }, 404, "model_not_found"),
+            (Failure::NoModel(vec![]), 400, "invalid_request"),
+            (Failure::ModelConflict(text(), text()), 400, "model_conflict"),
+            (Failure::CapacityDenied { message: text(), retry: Retry::After(10) }, 503, "capacity_denied"),
+            (Failure::EngineBusy(text()), 503, "engine_busy"),
+            (Failure::QueueTimeout(text()), 504, "queue_timeout"),
+            (start(FailureClass::LoadStalled), 502, "engine_start_failed"),
+            (start(FailureClass::ModelCorrupt), 500, "engine_start_failed"),
+            (start(FailureClass::DeviceLost), 503, "device_lost"),
+            (Failure::EngineCrashed(Some(FailureClass::Killed)), 502, "engine_crashed"),
+            (Failure::EngineUnreadable(text()), 502, "engine_unreadable"),
+            (
+                Failure::EngineTimeout { what: Awaited::FirstResult, within: Duration::from_mins(10) },
+                504,
+                "engine_timeout",
+            ),
+            (Failure::Evicted(text()), 503, "evicted"),
+            (Failure::ShuttingDown, 503, "shutting_down"),
+            (Failure::Overloaded("bodies"), 503, "overloaded"),
+            (Failure::InvalidRequest { message: text(), param: Some("model") }, 400, "invalid_request"),
+            (Failure::BodyTooLarge { limit: 7 }, 413, "body_too_large"),
+            (Failure::UnsupportedMedia("gzip"), 415, "unsupported_media_type"),
+            (Failure::OriginNotAllowed(text()), 403, "origin_not_allowed"),
+            (Failure::HostNotAllowed(text()), 403, "host_not_allowed"),
+            (Failure::NotAllowed("no"), 403, "not_allowed"),
+            (Failure::NotFound { path: text(), hint: "" }, 404, "not_found"),
+            (Failure::MethodNotAllowed { path: text(), allow: "POST" }, 405, "method_not_allowed"),
+            (Failure::NotSupported("that"), 501, "not_supported"),
+            (Failure::VersionNotSupported, 505, "version_not_supported"),
+            (Failure::Internal("oops"), 500, "internal"),
+        ]
+    }
+
+    #[test]
+    fn every_failure_has_its_status_code_and_shape() {
+        for (failure, status, code) in one_of_each() {
+            let verdict = failure.verdict();
+            assert_eq!((verdict.status.as_u16(), verdict.code), (status, code));
+            let openai: Value = serde_json::from_slice(&failure.document(Shape::OpenAi)).expect("JSON");
+            let Verdict { kind, param, .. } = verdict;
+            let message = failure.to_string();
+            assert_eq!(openai, json!({"error":{"message":message,"type":kind,"param":param,"code":code}}));
+            let llama: Value = serde_json::from_slice(&failure.document(Shape::LlamaCpp)).expect("JSON");
+            let kind = llama_cpp_type(verdict.status);
+            assert_eq!(llama, json!({"error":{"code":status,"message":message,"type":kind}}));
+        }
+    }
+
+    #[test]
+    fn advice_stands_in_headers_with_whole_seconds() {
+        for (failure, ..) in one_of_each() {
+            let mut headers = HeaderMap::new();
+            let verdict = failure.verdict();
+            verdict.write_headers(&mut headers);
+            let text = |name| headers.get(name).map(|v| v.to_str().expect("ASCII").to_owned());
+            assert_eq!(text("x-motorpool-code").as_deref(), Some(verdict.code));
+            let again = verdict.retry != Retry::Never;
+            assert_eq!(text("x-should-retry"), Some(again.to_string()));
+            let after = text("retry-after").map(|s| s.parse::<u8>().expect("whole seconds"));
+            assert!(after.is_none_or(|s| (1..=60).contains(&s)));
+            assert!(verdict.status.is_server_error() || !again, "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn the_message_helps() {
+        let failure = Failure::UnknownModel { name: "gema".into(), nearest: vec!["gemma".into(), "gemini".into()] };
+        assert_eq!(failure.to_string(), "the model `gema` does not exist, did you mean `gemma` or `gemini`?");
+        let event = String::from_utf8(Failure::ShuttingDown.event(Shape::OpenAi).to_vec()).expect("text");
+        assert!(event.starts_with(r#"data: {"error":{"message":"#) && event.ends_with("}}\n\n"), "{event}");
+    }
+}

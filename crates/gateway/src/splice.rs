@@ -1,0 +1,174 @@
+//! Edits of a request's body as splices: new bytes for the values of a few members, every other byte as it came.
+use crate::scan::{Findings, Key};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// What changes in the body on its way to the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edits<'a> {
+    /// The one model name that travels.
+    pub model: Option<&'a str>,
+    /// Whether the engine is told to stream.
+    pub streaming: Streaming,
+}
+
+/// Whether the engine is told to stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Streaming {
+    /// As the client wants it.
+    #[default]
+    AsAsked,
+    /// In any case, usage included; the reply is put together here.
+    Forced,
+}
+
+/// A part of the edited body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// These bytes of the body as it came.
+    Kept(Range<u64>),
+    /// These instead.
+    New(Bytes),
+}
+
+/// The edited body: pieces in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Splice {
+    pieces: Vec<Piece>,
+    len: u64,
+}
+
+impl Splice {
+    /// The body of `len` bytes as it came.
+    pub fn untouched(len: u64) -> Self {
+        Self { pieces: vec![Piece::Kept(0..len)], len }
+    }
+
+    /// The body of `len` bytes in which `found` was found, with `edits`.
+    pub fn new(found: &Findings, len: u64, edits: Edits<'_>) -> Self {
+        let mut cuts: Vec<(Range<u64>, Bytes)> = Vec::new();
+        let mut added: Vec<String> = Vec::new();
+        let mut set = |key: Key, value: String| match found.field(key) {
+            Some(field) => cuts.push((field.value.clone(), value.into())),
+            None => added.push(format!("\"{}\":{value}", key.as_str())),
+        };
+        if let Some(model) = edits.model.filter(|m| found.model() != Some(m)) {
+            set(Key::Model, serde_json::Value::from(model).to_string());
+        }
+        if edits.streaming == Streaming::Forced {
+            set(Key::Stream, "true".to_owned());
+            set(Key::StreamOptions, r#"{"include_usage":true}"#.to_owned());
+        }
+        if !added.is_empty() {
+            let comma = if found.is_empty { "" } else { "," };
+            cuts.push((found.open_end..found.open_end, (added.join(",") + comma).into()));
+        }
+        Self::of_cuts(cuts, len)
+    }
+
+    /// Cuts do not overlap: members do not.
+    fn of_cuts(mut cuts: Vec<(Range<u64>, Bytes)>, len: u64) -> Self {
+        cuts.sort_by_key(|(range, _)| range.start);
+        let mut pieces = Vec::with_capacity(2 * cuts.len() + 1);
+        let mut from = 0;
+        for (range, new) in cuts {
+            pieces.push(Piece::Kept(from..range.start));
+            pieces.push(Piece::New(new));
+            from = range.end;
+        }
+        pieces.push(Piece::Kept(from..len));
+        let len = pieces.iter().map(Piece::len).sum();
+        Self { pieces, len }
+    }
+
+    /// Length of the edited body in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces in order.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+}
+
+impl Piece {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Kept(range) => range.end - range.start,
+            Self::New(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::Scan;
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
+    fn spliced(body: &str, edits: Edits<'_>) -> String {
+        let mut scan = Scan::new(&[]);
+        scan.feed(body.as_bytes()).expect("an object");
+        let splice = Splice::new(&scan.finish().expect("whole"), body.len() as u64, edits);
+        let place = |n| usize::try_from(n).expect("a short body");
+        let text: String = splice
+            .pieces()
+            .iter()
+            .map(|piece| match piece {
+                Piece::Kept(range) => body[place(range.start)..place(range.end)].to_owned(),
+                Piece::New(bytes) => String::from_utf8(bytes.to_vec()).expect("text"),
+            })
+            .collect();
+        assert_eq!(splice.len(), text.len() as u64);
+        text
+    }
+
+    const FORCED: Edits<'_> = Edits { model: Some("m"), streaming: Streaming::Forced };
+
+    #[test]
+    fn only_the_edited_values_change() {
+        assert_eq!(
+            spliced(r#" {"x" : 1.0e0 , "mod\u0065l":"old","stream":false} "#, FORCED),
+            r#" {"stream_options":{"include_usage":true},"x" : 1.0e0 , "mod\u0065l":"m","stream":true} "#
+        );
+        assert_eq!(spliced("{ }", FORCED), r#"{"model":"m","stream":true,"stream_options":{"include_usage":true} }"#);
+    }
+
+    #[test]
+    fn a_model_that_is_named_right_stays_as_it_is_written() {
+        let body = r#"{"model":"\u006d"}"#;
+        assert_eq!(spliced(body, Edits { model: Some("m"), ..Edits::default() }), body);
+        assert_eq!(spliced(body, Edits { model: Some("a\"b"), ..Edits::default() }), r#"{"model":"a\"b"}"#);
+    }
+
+    fn any_object() -> impl Strategy<Value = Map<String, Value>> {
+        let name = prop_oneof![Just("stream".to_owned()), Just("stream_options".to_owned()), "[a-z\\\\\"]{0,6}"];
+        let value = prop_oneof![Just(Value::Null), any::<i32>().prop_map(Value::from), ".*".prop_map(Value::from)];
+        (prop::collection::btree_map(name, value, 0..6), prop::option::of(".{0,8}")).prop_map(|(members, model)| {
+            members.into_iter().chain(model.map(|m| ("model".to_owned(), Value::from(m)))).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_edited_body_means_the_same_but_for_the_edits(object in any_object(), model in ".{1,9}", forced: bool, pretty: bool) {
+            let body = if pretty { format!("{:#}", Value::from(object.clone())) } else { Value::from(object.clone()).to_string() };
+            let streaming = if forced { Streaming::Forced } else { Streaming::AsAsked };
+            let edited: Map<String, Value> = serde_json::from_str(&spliced(&body, Edits { model: Some(&model), streaming })).expect("JSON");
+            let mut wanted = object;
+            wanted.insert("model".into(), model.into());
+            if forced {
+                wanted.insert("stream".into(), true.into());
+                wanted.insert("stream_options".into(), json!({"include_usage": true}));
+            }
+            prop_assert_eq!(edited, wanted);
+        }
+    }
+}
