@@ -121,7 +121,9 @@ impl Pool {
         let (done, rest) = std::mem::take(&mut self.releases).into_iter().partition(|r| r.pending.is_empty());
         self.releases = rest;
         let done: Vec<Release> = done;
-        done.into_iter().for_each(|release| self.reply(release.id, Answer::Released(release.busy)));
+        for release in done {
+            self.reply(release.id, Answer::Released(release.busy));
+        }
     }
 
     pub(crate) fn on_retire(&mut self, now: Now, id: RequestId) {

@@ -17,7 +17,7 @@ slotmap::new_key_type! {
 }
 
 /// Leases granted so long ago are no demand any more (pool.md §1).
-const DEMAND_WINDOW: Duration = Duration::from_secs(60);
+const DEMAND_WINDOW: Duration = Duration::from_mins(1);
 
 /// Everything known of one key.
 #[derive(Debug)]

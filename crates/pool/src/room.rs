@@ -138,9 +138,10 @@ impl Pool {
         let waits: Vec<Now> =
             self.entries.values().filter_map(|e| Some(e.waiting()?.since.after(self.config.max_wait))).collect();
         let fresh = |s: &Serving| s.ready_at.after(self.config.min_residency);
-        let residencies: Vec<Now> = match waits.is_empty() {
-            true => vec![],
-            false => self.entries.values().filter_map(|e| e.serving()).map(fresh).collect(),
+        let residencies: Vec<Now> = if waits.is_empty() {
+            vec![]
+        } else {
+            self.entries.values().filter_map(|e| e.serving()).map(fresh).collect()
         };
         waits.into_iter().chain(residencies).filter(|at| *at > self.judged_at())
     }
@@ -154,9 +155,13 @@ impl Pool {
         };
         let closed: Vec<_> = victims.iter().copied().take_while(|victim| close(self, victim)).collect();
         if closed.len() == victims.len() {
-            victims.into_iter().for_each(|victim| self.tear_down(now, victim, StopReason::Evicted));
+            for victim in victims {
+                self.tear_down(now, victim, StopReason::Evicted);
+            }
         } else {
-            closed.into_iter().for_each(|victim| self.reopen_unless_drained(now, victim));
+            for victim in closed {
+                self.reopen_unless_drained(now, victim);
+            }
         }
     }
 

@@ -69,7 +69,9 @@ impl Pool {
         let (entry, key) = (teardown.entry, teardown.key.clone());
         let askers = std::mem::take(&mut teardown.askers);
         self.publish(now, EventKind::Stuck { key: key.clone(), spawn });
-        askers.into_iter().for_each(|id| self.reply(id, Answer::Stuck(key.clone())));
+        for id in askers {
+            self.reply(id, Answer::Stuck(key.clone()));
+        }
         self.release_went(spawn);
         self.leave_stopping(entry, spawn);
     }
@@ -94,7 +96,9 @@ impl Pool {
                 self.act(Action::Close { spawn });
                 self.forget_drains_of(entry);
                 self.bury(now, entry, record);
-                askers.into_iter().for_each(|id| self.reply(id, Answer::Unloaded));
+                for id in askers {
+                    self.reply(id, Answer::Unloaded);
+                }
                 self.wait_for_turn(entry);
                 self.rebuild_if_wanted(entry);
             }
@@ -109,7 +113,9 @@ impl Pool {
         record.pid = record.pid.or(pid);
         self.remember(now, entry, &key, record);
         self.publish(now, EventKind::Released { key, spawn });
-        askers.into_iter().for_each(|id| self.reply(id, Answer::Unloaded));
+        for id in askers {
+            self.reply(id, Answer::Unloaded);
+        }
         self.release_went(spawn);
         self.leave_stopping(entry, spawn);
     }

@@ -298,7 +298,7 @@ fn nth<'a, T: Copy + 'a>(all: impl Iterator<Item = &'a T>, n: usize) -> Option<T
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn any_interleaving_keeps_the_invariants((width, ops, last) in any_trace()) {

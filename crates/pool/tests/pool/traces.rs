@@ -34,7 +34,9 @@ fn sixty_four_first_requests_make_one_child() {
     w.ready("a");
     for pair in ids.chunks(2) {
         assert!(pair.iter().all(|id| w.is_granted(*id)), "oldest first");
-        pair.iter().for_each(|id| w.leave(*id));
+        for id in pair {
+            w.leave(*id);
+        }
     }
 }
 
