@@ -97,12 +97,16 @@ pub fn claim_declared(declared: Bytes) -> Claim {
     Claim::private(declared)
 }
 
-/// The formula for files whose header says nothing: the files are mapped, so their own bytes are shared with other
-/// children that map them, and the rest is private.
-pub fn claim_unreadable(files: &[(FileId, Bytes)]) -> Claim {
+/// The formula for files whose header says nothing, and the configured prompt cache: the files are mapped, so their
+/// own bytes are shared with other children that map them, and the rest is private.
+pub fn claim_unreadable(files: &[(FileId, Bytes)], prompt_cache: Bytes) -> Claim {
     let size = Bytes::sum(files.iter().map(|(_, bytes)| *bytes));
     let all = estimate_unreadable(size, None);
-    Claim { ram_private: all.saturating_sub(size), ram_files: files.iter().copied().collect(), ..Claim::default() }
+    Claim {
+        ram_private: all.saturating_sub(size).saturating_add(prompt_cache),
+        ram_files: files.iter().copied().collect(),
+        ..Claim::default()
+    }
 }
 
 #[cfg(test)]
@@ -146,8 +150,8 @@ mod tests {
     #[test]
     fn an_estimate_shares_the_files_and_keeps_the_rest_private() {
         let id = FileId { device: 1, inode: 2, size: 1000, mtime_nanos: 3 };
-        let claim = claim_unreadable(&[(id, Bytes::mib(1000))]);
-        assert_eq!(claim.total(), estimate_unreadable(Bytes::mib(1000), None));
+        let claim = claim_unreadable(&[(id, Bytes::mib(1000))], Bytes::mib(64));
+        assert_eq!(claim.total(), estimate_unreadable(Bytes::mib(1000), None).saturating_add(Bytes::mib(64)));
         assert_eq!(claim.private_total(), claim.total().saturating_sub(Bytes::mib(1000)));
         assert_eq!(claim_declared(Bytes::gib(1)), Claim::private(Bytes::gib(1)));
     }

@@ -140,5 +140,5 @@ fn wishes(model: &Model, facts: &Facts) -> Wishes {
 }
 
 fn claim_of(model: &Model, facts: &Facts) -> Claim {
-    model.declared.map_or_else(|| claim_unreadable(&facts.files), claim_declared)
+    model.declared.map_or_else(|| claim_unreadable(&facts.files, model.prompt_cache), claim_declared)
 }
