@@ -173,19 +173,57 @@ async fn equal_requests_get_equal_bytes_in_one_piece_or_streamed() {
 }
 
 #[tokio::test]
-async fn embeddings_are_served_only_by_an_engine_that_was_started_for_them() {
+async fn every_family_says_the_same_text_in_its_own_shape() {
+    let engine = Engine::ready(|_| Behaviour::default()).await;
+    let messages = json!({"messages": [{"role": "user", "content": "a b"}], "max_tokens": 3});
+    for (path, request, text_at, n_at) in [
+        ("/v1/chat/completions", &messages, "/choices/0/message/content", "/usage/completion_tokens"),
+        ("/v1/completions", &json!({"prompt": "a b", "max_tokens": 3}), "/choices/0/text", "/usage/completion_tokens"),
+        ("/completion", &json!({"prompt": "a b", "n_predict": 3}), "/content", "/tokens_predicted"),
+        ("/v1/messages", &messages, "/content/0/text", "/usage/output_tokens"),
+        (
+            "/v1/responses",
+            &json!({"input": "a b", "max_output_tokens": 3}),
+            "/output/0/content/0/text",
+            "/usage/output_tokens",
+        ),
+    ] {
+        let whole = engine.client.post(path, request).await.expect("an answer").json();
+        assert_eq!(whole.pointer(text_at), Some(&json!(text("a b", 3))), "{path}");
+        assert_eq!(whole.pointer(n_at), Some(&json!(3)), "{path}");
+        let mut request = request.clone();
+        request["stream"] = json!(true);
+        let stream = engine.client.post(path, &request).await.expect("an answer").text();
+        let said: String = stream.lines().filter_map(|line| token_of(line.strip_prefix("data: ")?)).collect();
+        assert_eq!(said, text("a b", 3), "{path}");
+    }
+}
+
+/// The text that an event of any family adds.
+fn token_of(event: &str) -> Option<String> {
+    let event: serde_json::Value = serde_json::from_str(event).ok()?;
+    ["/choices/0/delta/content", "/choices/0/text", "/content", "/delta/text", "/delta"]
+        .iter()
+        .find_map(|at| event.pointer(at)?.as_str().map(str::to_owned))
+}
+
+#[tokio::test]
+async fn embeddings_and_rankings_are_served_only_by_an_engine_that_was_started_for_them() {
     let engine = Engine::ready(|_| Behaviour::default()).await;
     let request = json!({"input": ["a", "b"]});
     assert_eq!(engine.client.post("/v1/embeddings", &request).await.expect("an answer").status, 501);
     let Engine { dir, model, child, .. } = engine;
     drop(child);
     std::fs::remove_file(dir.path().join("e.sock")).expect("left behind");
-    let engine = Engine::with(dir, model, &["--embeddings", "-a", "e"]);
+    let engine = Engine::with(dir, model, &["--embeddings", "--reranking", "-a", "e"]);
     engine.await_health(200).await;
     let answer = engine.client.post("/v1/embeddings", &request).await.expect("an answer").json();
     assert_eq!(answer["data"][1]["embedding"], json!(motorpool_testkit::embedding("b")));
     assert_eq!(answer["model"], "e");
-    assert_eq!(engine.client.post("/v1/completions", &json!({"prompt": "a"})).await.expect("an answer").status, 501);
+    let answer = engine.client.post("/embedding", &json!({"content": "1"})).await.expect("an answer").json();
+    assert_eq!(answer[0]["embedding"], json!([motorpool_testkit::embedding("1")]));
+    let answer = engine.client.post("/rerank", &json!({"query": "1", "documents": ["1"]})).await.expect("an answer");
+    assert_eq!(answer.json()["results"][0]["index"], 0);
 }
 
 #[tokio::test]

@@ -31,6 +31,12 @@ pub(crate) fn error(status: StatusCode, kind: &str, message: &str) -> Reply {
     json(status, &wire::error(status.as_u16(), kind, message))
 }
 
+/// The answer of an engine that fails at inference.
+pub(crate) fn unwell(engine: &Engine) -> Option<Reply> {
+    let is_on = engine.behaviour.inference.fails.is_on();
+    is_on.then(|| error(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Compute error."))
+}
+
 /// What every path answers while the model loads.
 pub(crate) fn loading() -> Reply {
     error(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "Loading model")

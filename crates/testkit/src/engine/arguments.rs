@@ -16,6 +16,7 @@ pub(crate) const HELP: &str = "\
 --port PORT
 --sse-ping-interval N
 --embedding, --embeddings
+--rerank, --reranking
 --offline, --no-ui, -fit, -cram, --slot-save-path and everything else: accepted, without effect
 ";
 
@@ -46,7 +47,6 @@ pub(crate) struct Arguments {
     pub(crate) slots: Option<u32>,
     pub(crate) context: u32,
     pub(crate) ping_seconds: u64,
-    pub(crate) purpose: Purpose,
     /// All of them, as they came.
     pub(crate) words: Vec<String>,
 }
@@ -56,13 +56,6 @@ pub(crate) struct Arguments {
 pub(crate) enum Listen {
     Unix(PathBuf),
     Tcp(u16),
-}
-
-/// What a server is for: llama-server does one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Completions,
-    Embeddings,
 }
 
 /// How the first word of a stray's command line is spelt.
@@ -104,15 +97,9 @@ fn serve(words: &[String]) -> Result<Arguments, String> {
         listen,
         slots,
         context: number(value(&["-c", "--ctx-size"]), 4096)?,
-        purpose: purpose(words),
         ping_seconds: number(value(&["--sse-ping-interval"]), 30)?.into(),
         words: words.to_vec(),
     })
-}
-
-fn purpose(words: &[String]) -> Purpose {
-    let asks = |word: &String| matches!(word.as_str(), "--embedding" | "--embeddings");
-    if words.iter().any(asks) { Purpose::Embeddings } else { Purpose::Completions }
 }
 
 /// llama-server tells a socket from a host by its ending.

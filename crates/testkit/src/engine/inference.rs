@@ -1,17 +1,17 @@
 //! Requests for inference: what was asked, and the reply in one piece or as events.
 use crate::{
     answer::{self, Reply},
-    arguments::Purpose,
+    embeddings::plain,
     engine::{Engine, Phase},
     sampler::{self, FinishReason, Job, Piece, Reading},
-    wire::{self, Family, Usage, Wire},
+    wire::{Family, Usage, Wire},
 };
 use bytes::Bytes;
 use futures_util::stream;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use motorpool_testkit::{embedding, fingerprint};
+use motorpool_testkit::fingerprint;
 use serde_json::{Value, json};
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
@@ -24,14 +24,11 @@ struct Asked {
     ping: Option<Duration>,
 }
 
-/// Chat and completions. `shown` is what `/fake/requests` shows of it.
+/// Everything that makes text. `shown` is what `/fake/requests` shows of it.
 pub(crate) async fn complete(engine: Arc<Engine>, family: Family, shown: Value, body: Bytes) -> Reply {
     let work = engine.begin(shown);
-    if engine.arguments.purpose == Purpose::Embeddings {
-        return unsupported("completions. Start it without `--embeddings`");
-    }
-    if engine.behaviour.inference.fails.is_on() {
-        return answer::error(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Compute error.");
+    if let Some(refusal) = answer::unwell(&engine) {
+        return refusal;
     }
     let asked = match read(&engine, family, &body) {
         Ok(asked) => asked,
@@ -49,44 +46,12 @@ pub(crate) async fn complete(engine: Arc<Engine>, family: Family, shown: Value, 
     }
 }
 
-/// Embeddings of one text or several.
-pub(crate) async fn embed(engine: Arc<Engine>, shown: Value, body: Bytes) -> Reply {
-    let mut work = engine.begin(shown);
-    if engine.arguments.purpose == Purpose::Completions {
-        return unsupported("embeddings. Start it with `--embeddings`");
-    }
-    if engine.behaviour.inference.fails.is_on() {
-        return answer::error(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Compute error.");
-    }
-    let Ok(request) = serde_json::from_slice::<Value>(&body) else {
-        return answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", "parse error");
-    };
-    work.take_slot().await;
-    let inputs = match &request["input"] {
-        Value::Array(inputs) => inputs.clone(),
-        one => vec![one.clone()],
-    };
-    let row = |(index, input): (usize, &Value)| json!({"object": "embedding", "index": index, "embedding": embedding(&plain(input))});
-    let data: Vec<Value> = inputs.iter().enumerate().map(row).collect();
-    let n_prompt: usize = inputs.iter().map(|input| n_words(&plain(input))).sum();
-    let usage = json!({"prompt_tokens": n_prompt, "total_tokens": n_prompt});
-    work.finish();
-    answer::json(
-        StatusCode::OK,
-        &json!({"object": "list", "model": engine.arguments.alias, "data": data, "usage": usage}),
-    )
-}
-
 fn read(engine: &Engine, family: Family, body: &[u8]) -> Result<Asked, String> {
     let request: Value = serde_json::from_slice(body).map_err(|e| format!("parse error: {e}"))?;
-    let prompt = match family {
-        Family::Chat => {
-            let messages = request["messages"].as_array().ok_or("'messages' is required")?;
-            messages.last().map(|last| plain(&last["content"])).unwrap_or_default()
-        }
-        Family::Completion => plain(&request["prompt"]),
-    };
-    let limit = ["max_completion_tokens", "max_tokens", "n_predict"].iter().find_map(|name| request[name].as_u64());
+    let prompt = prompt(family, &request)?;
+    let limit = ["max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict"]
+        .iter()
+        .find_map(|name| request[name].as_u64());
     let reading = if request["stream"] == json!(true) { Reading::Stream } else { Reading::Whole };
     let asked = request["stream_options"]["include_usage"] == json!(true);
     Ok(Asked {
@@ -95,12 +60,25 @@ fn read(engine: &Engine, family: Family, body: &[u8]) -> Result<Asked, String> {
             id: fingerprint(body),
             model: engine.arguments.alias.clone(),
             usage: if asked { Usage::Asked } else { Usage::Unasked },
-            n_prompt: n_words(&prompt),
+            prompt: prompt.clone(),
             n_tokens: 0,
+            text: String::new(),
         },
         job: Job { prompt, limit: limit.and_then(|n| n.try_into().ok()), reading },
         ping: ping(engine, &request),
     })
+}
+
+/// What the reply is made from: the prompt, or the content of the last message.
+fn prompt(family: Family, request: &Value) -> Result<String, String> {
+    let list = match family {
+        Family::Completion | Family::Native => return Ok(plain(&request["prompt"])),
+        Family::Responses if !request["input"].is_array() => return Ok(plain(&request["input"])),
+        Family::Responses => &request["input"],
+        Family::Chat | Family::Messages => &request["messages"],
+    };
+    let messages = list.as_array().ok_or("'messages' is required")?;
+    Ok(messages.last().map(|last| plain(&last["content"])).unwrap_or_default())
 }
 
 /// The sidecar's word, else the request's, else the arguments'. A negative number of the request is never.
@@ -114,28 +92,15 @@ fn ping(engine: &Engine, request: &Value) -> Option<Duration> {
     }
 }
 
-/// A text, or the text of any other value.
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn n_words(text: &str) -> usize {
-    text.split_whitespace().count()
-}
-
 async fn whole(mut pieces: mpsc::Receiver<Piece>, mut wire: Wire) -> Reply {
-    let mut text = String::new();
     let reason = loop {
         match pieces.recv().await {
-            Some(Piece::Token(token)) => {
-                wire.n_tokens += 1;
-                text += &token;
-            }
+            Some(Piece::Token(token)) => wire.say(&token),
             Some(Piece::Done(reason)) => break reason,
             Some(Piece::Failed) | None => return broken(),
         }
     };
-    answer::json(StatusCode::OK, &wire.whole(&text, reason))
+    answer::json(StatusCode::OK, &wire.whole(reason))
 }
 
 /// An error before the first token is an ordinary status: the head waits for it.
@@ -145,8 +110,7 @@ async fn streamed(mut frames: Frames) -> Reply {
         None | Some(Piece::Failed) => return broken(),
         Some(Piece::Token(token)) => {
             frames.ready.extend(frames.wire.head());
-            let token = frames.wire.token(&token);
-            frames.ready.push_back(token);
+            frames.say(&token);
         }
         Some(Piece::Done(reason)) => {
             frames.ready.extend(frames.wire.head());
@@ -159,11 +123,6 @@ async fn streamed(mut frames: Frames) -> Reply {
         .header("x-accel-buffering", "no")
         .body(BodyExt::boxed_unsync(body))
         .expect("a constant head")
-}
-
-fn unsupported(what: &str) -> Reply {
-    let message = format!("This server does not support {what}");
-    answer::error(StatusCode::NOT_IMPLEMENTED, "not_supported_error", &message)
 }
 
 fn broken() -> Reply {
@@ -201,16 +160,18 @@ impl Frames {
             Err(_) if self.engine.phase() == Phase::Stopping => self.over = Over::Yes,
             Err(_) => self.ready.push_back(Bytes::from_static(b":\n\n")),
             Ok(None) => self.over = Over::Yes,
-            Ok(Some(Piece::Token(token))) => {
-                let token = self.wire.token(&token);
-                self.ready.push_back(token);
-            }
+            Ok(Some(Piece::Token(token))) => self.say(&token),
             Ok(Some(Piece::Failed)) => {
-                self.ready.push_back(wire::event(&wire::error(500, "server_error", "Decode failed.")));
+                self.ready.push_back(self.wire.failure());
                 self.over = Over::Yes;
             }
             Ok(Some(Piece::Done(reason))) => self.finish(reason),
         }
+    }
+
+    fn say(&mut self, token: &str) {
+        self.wire.say(token);
+        self.ready.push_back(self.wire.token(token));
     }
 
     fn finish(&mut self, reason: FinishReason) {

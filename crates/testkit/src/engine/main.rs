@@ -10,6 +10,7 @@
 //! ```
 mod answer;
 mod arguments;
+mod embeddings;
 mod engine;
 mod inference;
 mod life;

@@ -2,6 +2,7 @@
 use crate::{
     answer::{self, Reply},
     arguments::Listen,
+    embeddings::{self, Shape},
     engine::{Engine, Phase},
     inference,
     wire::Family,
@@ -78,8 +79,12 @@ async fn respond(engine: Arc<Engine>, request: Request<Incoming>) -> Result<Repl
 }
 
 async fn route(engine: Arc<Engine>, head: Parts, body: Bytes) -> Reply {
-    let is_post = head.method == Method::POST;
-    match head.uri.path() {
+    let path = head.uri.path();
+    let (family, shape) = match head.method {
+        Method::POST => (family(path), shape(path)),
+        _ => (None, None),
+    };
+    match path {
         "/fake/requests" => answer::json(StatusCode::OK, &engine.requests()),
         "/fake/process" => answer::json(StatusCode::OK, &engine.process()),
         "/health" | "/v1/health" => answer::health(&engine).await,
@@ -88,15 +93,32 @@ async fn route(engine: Arc<Engine>, head: Parts, body: Bytes) -> Reply {
         "/slots" => answer::json(StatusCode::OK, &engine.slots()),
         "/metrics" => answer::text(StatusCode::OK, "text/plain; version=0.0.4", engine.metrics()),
         "/models" | "/v1/models" => answer::models(&engine),
-        "/chat/completions" | "/v1/chat/completions" if is_post => {
-            inference::complete(engine, Family::Chat, shown(&head, &body), body).await
-        }
-        "/completions" | "/v1/completions" if is_post => {
-            inference::complete(engine, Family::Completion, shown(&head, &body), body).await
-        }
-        "/embeddings" | "/v1/embeddings" if is_post => inference::embed(engine, shown(&head, &body), body).await,
-        _ => answer::error(StatusCode::NOT_FOUND, "not_found_error", "File Not Found"),
+        _ => match (family, shape) {
+            (Some(family), _) => inference::complete(engine, family, shown(&head, &body), body).await,
+            (None, Some(shape)) => embeddings::embed(engine, shape, shown(&head, &body), body).await,
+            (None, None) => answer::error(StatusCode::NOT_FOUND, "not_found_error", "File Not Found"),
+        },
     }
+}
+
+fn family(path: &str) -> Option<Family> {
+    Some(match path {
+        "/chat/completions" | "/v1/chat/completions" => Family::Chat,
+        "/v1/completions" => Family::Completion,
+        "/completion" | "/completions" => Family::Native,
+        "/v1/messages" => Family::Messages,
+        "/responses" | "/v1/responses" => Family::Responses,
+        _ => return None,
+    })
+}
+
+fn shape(path: &str) -> Option<Shape> {
+    Some(match path {
+        "/v1/embeddings" => Shape::OpenAi,
+        "/embedding" | "/embeddings" => Shape::Native,
+        "/rerank" | "/reranking" | "/v1/rerank" | "/v1/reranking" => Shape::Ranking,
+        _ => return None,
+    })
 }
 
 /// A request as a test wants to see it.

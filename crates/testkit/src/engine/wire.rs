@@ -1,4 +1,10 @@
-//! The JSON of replies, as llama-server writes it. No clock and no counter goes in: equal requests get equal bytes.
+//! The bytes of replies, as llama-server 11434 was seen to write them, one file for each family of APIs. No clock and
+//! no counter goes in: equal requests get equal bytes.
+mod messages;
+mod native;
+mod openai;
+mod responses;
+
 use crate::sampler::FinishReason;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -10,125 +16,111 @@ const CREATED: u64 = 1_700_000_000;
 pub(crate) enum Family {
     Chat,
     Completion,
+    /// llama-server's own.
+    Native,
+    /// Anthropic's.
+    Messages,
+    Responses,
 }
 
-/// Whether a stream ends with a chunk of usage.
+/// Whether a chat's stream ends with a chunk of usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
     Asked,
     Unasked,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Chunk,
-    Whole,
-}
-
-/// Writes one reply.
+/// Writes one reply, and knows what it said so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire {
     pub(crate) family: Family,
     pub(crate) id: u64,
     pub(crate) model: String,
     pub(crate) usage: Usage,
-    pub(crate) n_prompt: usize,
-    pub(crate) n_tokens: usize,
+    pub(crate) prompt: String,
+    pub(crate) n_tokens: u32,
+    pub(crate) text: String,
 }
 
 impl Wire {
     /// What a stream begins with.
-    pub(crate) fn head(&self) -> Option<Bytes> {
+    pub(crate) fn head(&self) -> Vec<Bytes> {
         match self.family {
-            Family::Chat => Some(event(&self.chunk(&json!({"role": "assistant", "content": null}), None))),
-            Family::Completion => None,
+            Family::Chat => vec![openai::chat_head(self)],
+            Family::Completion | Family::Native => Vec::new(),
+            Family::Messages => messages::head(self),
+            Family::Responses => responses::head(self),
         }
     }
 
-    /// One token.
-    pub(crate) fn token(&mut self, text: &str) -> Bytes {
+    /// One token more.
+    pub(crate) fn say(&mut self, token: &str) {
         self.n_tokens += 1;
-        let content = match self.family {
-            Family::Chat => json!({"content": text}),
-            Family::Completion => json!(text),
-        };
-        event(&self.chunk(&content, None))
+        self.text += token;
     }
 
-    /// What a stream ends with. Only its last chunk carries timings; completions tell usage unasked.
-    pub(crate) fn end(&self, reason: FinishReason) -> Vec<Bytes> {
-        let (mut last, before) = match (self.family, self.usage) {
-            (Family::Completion, _) => (self.chunk(&json!(""), Some(reason)), None),
-            (Family::Chat, Usage::Unasked) => (self.chunk(&json!({}), Some(reason)), None),
-            (Family::Chat, Usage::Asked) => {
-                (self.envelope(Form::Chunk, &json!([])), Some(self.chunk(&json!({}), Some(reason))))
-            }
-        };
-        if self.family == Family::Completion || self.usage == Usage::Asked {
-            last["usage"] = self.usage();
+    /// The event of the token just said.
+    pub(crate) fn token(&self, token: &str) -> Bytes {
+        match self.family {
+            Family::Chat => openai::chat_token(self, token),
+            Family::Completion => openai::completion_token(self, token),
+            Family::Native => native::token(self, token),
+            Family::Messages => messages::token(token),
+            Family::Responses => responses::token(self, token),
         }
-        last["timings"] = self.timings();
-        let mut frames: Vec<Bytes> = before.iter().chain([&last]).map(event).collect();
-        frames.push(Bytes::from_static(b"data: [DONE]\n\n"));
-        frames
+    }
+
+    /// What a stream ends with.
+    pub(crate) fn end(&self, reason: FinishReason) -> Vec<Bytes> {
+        match self.family {
+            Family::Chat => openai::chat_end(self, reason),
+            Family::Completion => openai::completion_end(self, reason),
+            Family::Native => vec![data(&native::whole(self, "", reason))],
+            Family::Messages => messages::end(self, reason),
+            Family::Responses => responses::end(self),
+        }
+    }
+
+    /// What a stream breaks off with.
+    pub(crate) fn failure(&self) -> Bytes {
+        let mut error = error(500, "server_error", "Decode failed.");
+        match self.family {
+            Family::Messages => named("error", &error["error"].take()),
+            _ => data(&error),
+        }
     }
 
     /// The reply in one piece.
-    pub(crate) fn whole(&self, text: &str, reason: FinishReason) -> Value {
-        let choice = match self.family {
-            Family::Chat => json!({
-                "finish_reason": name(reason), "index": 0, "message": {"role": "assistant", "content": text},
-            }),
-            Family::Completion => json!({
-                "finish_reason": name(reason), "index": 0, "logprobs": null, "text": text,
-            }),
-        };
-        let mut whole = self.envelope(Form::Whole, &json!([choice]));
-        whole["usage"] = self.usage();
-        whole["timings"] = self.timings();
-        whole
+    pub(crate) fn whole(&self, reason: FinishReason) -> Value {
+        match self.family {
+            Family::Chat => openai::chat(self, reason),
+            Family::Completion => openai::completion(self, reason),
+            Family::Native => native::whole(self, &self.text, reason),
+            Family::Messages => messages::whole(self, reason),
+            Family::Responses => responses::whole(self),
+        }
     }
 
-    fn chunk(&self, content: &Value, reason: Option<FinishReason>) -> Value {
-        let finish = reason.map(name);
-        let choice = match self.family {
-            Family::Chat => json!({"finish_reason": finish, "index": 0, "delta": content}),
-            Family::Completion => json!({"finish_reason": finish, "index": 0, "logprobs": null, "text": content}),
-        };
-        self.envelope(Form::Chunk, &json!([choice]))
+    fn n_prompt(&self) -> usize {
+        n_words(&self.prompt)
     }
 
-    fn envelope(&self, form: Form, choices: &Value) -> Value {
-        let object = match (self.family, form) {
-            (Family::Chat, Form::Chunk) => "chat.completion.chunk",
-            (Family::Chat, Form::Whole) => "chat.completion",
-            (Family::Completion, _) => "text_completion",
-        };
-        json!({
-            "choices": choices, "created": CREATED, "id": format!("chatcmpl-{:016x}", self.id), "model": self.model,
-            "object": object, "system_fingerprint": "fake",
-        })
-    }
-
-    fn usage(&self) -> Value {
-        json!({
-            "completion_tokens": self.n_tokens, "prompt_tokens": self.n_prompt,
-            "total_tokens": self.n_tokens + self.n_prompt, "prompt_tokens_details": {"cached_tokens": 0},
-        })
+    fn id(&self, prefix: &str) -> String {
+        format!("{prefix}-{:016x}", self.id)
     }
 
     fn timings(&self) -> Value {
         json!({
-            "cache_n": 0, "prompt_n": self.n_prompt, "prompt_ms": 1.0, "prompt_per_token_ms": 1.0,
+            "cache_n": 0, "prompt_n": self.n_prompt(), "prompt_ms": 1.0, "prompt_per_token_ms": 1.0,
             "prompt_per_second": 1000.0, "predicted_n": self.n_tokens, "predicted_ms": 1.0,
             "predicted_per_token_ms": 1.0, "predicted_per_second": 1000.0,
         })
     }
 }
 
-/// One server-sent event.
-pub(crate) fn event(data: &Value) -> Bytes {
-    format!("data: {data}\n\n").into()
+/// A word is a token of a prompt.
+pub(crate) fn n_words(text: &str) -> usize {
+    text.split_whitespace().count()
 }
 
 /// llama-server's shape of an error.
@@ -136,9 +128,12 @@ pub(crate) fn error(code: u16, kind: &str, message: &str) -> Value {
     json!({"error": {"code": code, "message": message, "type": kind}})
 }
 
-fn name(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-    }
+/// A server-sent event without a name.
+fn data(data: &Value) -> Bytes {
+    format!("data: {data}\n\n").into()
+}
+
+/// A server-sent event with a name.
+fn named(name: &str, data: &Value) -> Bytes {
+    format!("event: {name}\ndata: {data}\n\n").into()
 }
