@@ -7,9 +7,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A header of version 3 with neither tensors nor metadata.
-const EMPTY_GGUF: [u8; 24] = *b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-
 /// The files that belong to one model file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelFiles(PathBuf);
@@ -69,11 +66,16 @@ impl Start {
 }
 
 impl FakeModel {
-    /// Writes `<dir>/<name>.gguf`, a small valid model, and its sidecar.
+    /// Writes `<dir>/<name>.gguf`, a small model that a real engine loads too, and its sidecar.
     pub fn write(dir: &Path, name: &str, behaviour: &Behaviour) -> io::Result<Self> {
         let file = dir.join(format!("{name}.gguf"));
-        fs::write(&file, EMPTY_GGUF)?;
-        let model = Self { file };
+        fs::write(&file, motorpool_gguf::write::smoke_model())?;
+        Self::beside(&file, behaviour)
+    }
+
+    /// A model file that is already there, a real one for instance, with a sidecar beside it.
+    pub fn beside(file: &Path, behaviour: &Behaviour) -> io::Result<Self> {
+        let model = Self { file: file.to_owned() };
         model.behave(behaviour)?;
         Ok(model)
     }
