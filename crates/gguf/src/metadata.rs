@@ -123,7 +123,7 @@ fn read_array<R: Read + Seek>(scan: &mut Scan<R>, key: &str) -> Result<Option<Va
         return Err(GgufError::NestedArray { key: key.into() });
     }
     if id == TEXT {
-        skip_texts(scan, n)?;
+        scan.skip_texts(n, "an array of texts")?;
         return Ok(None);
     }
     let scalar = scalar(id, key)?;
@@ -134,16 +134,6 @@ fn read_array<R: Read + Seek>(scan: &mut Scan<R>, key: &str) -> Result<Option<Va
     }
     let raw = scan.bytes(len, len, "an array")?;
     Ok(Some(Value::Array(scalar, raw.into())))
-}
-
-/// Each text has its own length, so that even a skipped list must be walked: the slowest part of a real header.
-fn skip_texts<R: Read + Seek>(scan: &mut Scan<R>, n: u64) -> Result<(), GgufError> {
-    scan.need_items(n, 8, "an array of texts")?;
-    for _ in 0..n {
-        let len = scan.u64("an array of texts")?;
-        scan.skip(len, "an array of texts")?;
-    }
-    Ok(())
 }
 
 fn scalar(id: u32, key: &str) -> Result<Scalar, GgufError> {

@@ -1,6 +1,6 @@
 //! [`Scan`]: a header's bytes in order, every step checked against the file's length and the header limit.
 use crate::{GgufError, limits};
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 
 /// The little-endian reader under everything else. Nothing is read, skipped or allocated before `need` allows it.
 pub(crate) struct Scan<R> {
@@ -87,6 +87,25 @@ impl<R: Read + Seek> Scan<R> {
         Ok(())
     }
 
+    /// Passes over `n` texts, each behind its length. A vocabulary has hundreds of thousands of them: those that lie
+    /// whole in the buffer are passed together.
+    pub(crate) fn skip_texts(&mut self, n: u64, what: &'static str) -> Result<(), GgufError> {
+        self.need_items(n, 8, what)?;
+        let mut left = n;
+        while left > 0 {
+            let buffered = self.input.fill_buf().map_err(|source| GgufError::Io { at: self.at, source })?;
+            let (passed, len) = whole_texts(buffered, left);
+            self.skip(len, what)?;
+            left -= passed;
+            if left > 0 {
+                let len = self.u64(what)?;
+                self.skip(len, what)?;
+                left -= 1;
+            }
+        }
+        Ok(())
+    }
+
     fn fill(&mut self, bytes: &mut [u8], what: &'static str) -> Result<(), GgufError> {
         let n = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         self.need(n, what)?;
@@ -97,5 +116,53 @@ impl<R: Read + Seek> Scan<R> {
         })?;
         self.at += n;
         Ok(())
+    }
+}
+
+/// How many of at most `most` texts lie whole at the start of `bytes`, and their length together.
+fn whole_texts(bytes: &[u8], most: u64) -> (u64, u64) {
+    let (mut rest, mut n, mut passed) = (bytes, 0, 0);
+    while n < most
+        && let Some((len, after)) = rest.split_first_chunk()
+        && let len = u64::from_le_bytes(*len)
+        && let Some(after) = usize::try_from(len).ok().and_then(|len| after.get(len..))
+    {
+        rest = after;
+        n += 1;
+        passed += 8 + len;
+    }
+    (n, passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    #[test]
+    fn texts_are_passed_wherever_the_buffer_ends() {
+        // Lengths of every remainder, so that lengths and texts alike lie across the buffer's ends.
+        let lengths: Vec<u64> = (0..700).map(|n| n * 7 % 331).collect();
+        let file: Vec<u8> = lengths
+            .iter()
+            .flat_map(|len| [&len.to_le_bytes(), vec![1; usize::try_from(*len).unwrap()].as_slice()].concat())
+            .collect();
+        let file_len = u64::try_from(file.len()).unwrap();
+        assert!(file_len > 64 << 10);
+        let mut scan = Scan::new(Cursor::new(&file), file_len).unwrap();
+        scan.skip_texts(700, "texts").unwrap();
+        assert_eq!(scan.at(), file_len);
+        let mut cut = Scan::new(Cursor::new(&file), file_len - 1).unwrap();
+        assert!(matches!(cut.skip_texts(700, "texts"), Err(GgufError::Truncated { .. })));
+    }
+
+    #[test]
+    fn only_whole_texts_are_passed_together_and_no_more_than_asked() {
+        let bytes =
+            [&1_u64.to_le_bytes(), b"a".as_slice(), &2_u64.to_le_bytes(), b"bc", &u64::MAX.to_le_bytes()].concat();
+        assert_eq!(whole_texts(&bytes, 9), (2, 19));
+        assert_eq!(whole_texts(&bytes, 1), (1, 9));
+        assert_eq!(whole_texts(&bytes[..18], 9), (1, 9));
+        assert_eq!(whole_texts(&bytes[..7], 9), (0, 0));
     }
 }
