@@ -22,8 +22,8 @@ mod ram;
 pub use clock::{boot_id, now};
 pub use listener::listens;
 pub use process::{
-    ProcessFacts, ProcessMemory, descendants, environment_value, executable, has_environment, n_open_fds, observe_io,
-    observe_memory, observe_process, pids, processes, processes_with,
+    ProcessFacts, ProcessMemory, clean_file_ranges, descendants, descendants_in, environment_value, executable,
+    has_environment, n_open_fds, observe_io, observe_memory, observe_process, pids, processes, processes_with,
 };
 pub use ram::{Ram, observe_ram};
 

@@ -114,6 +114,45 @@ pub fn executable(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
+/// Address ranges of this process that show a file as it is: mapped from one, not writable, no page of it changed.
+pub fn clean_file_ranges() -> Vec<(usize, usize)> {
+    fs::read_to_string("/proc/self/smaps").map(|smaps| clean_ranges(&smaps)).unwrap_or_default()
+}
+
+/// `smaps` has a head line for each mapping (`<start>-<end> <permissions> … <path>`) and lines `Name: n kB` below.
+fn clean_ranges(smaps: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut current = None;
+    for line in smaps.lines() {
+        if let Some(mapping) = Mapping::parse(line) {
+            current = Some(mapping).filter(|mapping| mapping.is_read_only_file);
+        } else if let (Some(mapping), Some("0")) = (&current, kib_text(line, "Anonymous:")) {
+            found.push(mapping.range);
+        }
+    }
+    found
+}
+
+struct Mapping {
+    range: (usize, usize),
+    is_read_only_file: bool,
+}
+
+impl Mapping {
+    fn parse(head: &str) -> Option<Self> {
+        let (range, rest) = head.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        let is_file = rest.split_ascii_whitespace().nth(4).is_some_and(|path| path.starts_with('/'));
+        let is_read_only_file = is_file && rest.starts_with("r-");
+        Some(Self { range: (address(start)?, address(end)?), is_read_only_file })
+    }
+}
+
+fn kib_text<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.strip_prefix(name)?.trim().strip_suffix(" kB")
+}
+
 /// How many descriptors a process holds.
 pub fn n_open_fds(pid: u32) -> Option<usize> {
     Some(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().count())
@@ -131,7 +170,7 @@ pub fn processes() -> Vec<ProcessFacts> {
 }
 
 /// Whether the environment that a process was started with holds exactly `NAME=value`. `None` when it cannot be
-/// read: gone, a zombie, another user's, or a program that hides it.
+/// read: gone, another user's, or a program that hides it. A zombie's is empty.
 pub fn has_environment(pid: u32, entry: &str) -> Option<bool> {
     let block = environment_block(pid)?;
     Some(block.split(|byte| *byte == 0).any(|found| found == entry.as_bytes()))
@@ -144,9 +183,8 @@ pub fn environment_value(pid: u32, name: &str) -> Option<OsString> {
     block.split(|byte| *byte == 0).find_map(value).map(OsString::from_vec)
 }
 
-/// An empty block is no answer: that is how a zombie and a kernel thread look.
 fn environment_block(pid: u32) -> Option<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/environ")).ok().filter(|block| !block.is_empty())
+    fs::read(format!("/proc/{pid}/environ")).ok()
 }
 
 /// Every process whose environment holds exactly `NAME=value`.
@@ -156,8 +194,12 @@ pub fn processes_with(entry: &str) -> Vec<u32> {
 
 /// Children of `pid`, their children, and so on, nearest first; without `pid` itself.
 pub fn descendants(pid: u32) -> Vec<u32> {
-    let parents = processes().into_iter().map(|process| (process.pid, process.ppid));
-    below(pid, parents)
+    descendants_in(&processes(), pid)
+}
+
+/// [`descendants`], as far as `table` knows them.
+pub fn descendants_in(table: &[ProcessFacts], pid: u32) -> Vec<u32> {
+    below(pid, table.iter().map(|process| (process.pid, process.ppid)))
 }
 
 fn below(top: u32, parents: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
@@ -200,7 +242,8 @@ mod tests {
         let facts = observe_process(me).expect("it runs");
         assert_eq!(facts.pid, me);
         assert!(facts.rss() > Bytes::ZERO && facts.start_time > 0);
-        assert_eq!(executable(me), std::env::current_exe().ok());
+        let program = executable(me).expect("it runs");
+        assert!(program.is_absolute() && program.is_file(), "{}", program.display());
         assert!(n_open_fds(me).is_some_and(|n| n >= 3));
         assert!(observe_memory(me).is_some_and(|memory| memory.anonymous > Bytes::ZERO));
         assert!(observe_io(me).is_some_and(|bytes| bytes > Bytes::ZERO));
@@ -218,6 +261,17 @@ mod tests {
         assert_eq!(has_environment(me, &format!("{entry}x")), Some(false));
         assert_eq!(environment_value(me, "PAT"), None);
         assert!(processes_with(&entry).contains(&me));
+    }
+
+    #[test]
+    fn only_unchanged_pages_of_files_are_clean() {
+        let smaps = "1000-2000 r-xp 00000000 fe:00 1 /bin/engine\nRss: 4 kB\nAnonymous:             0 kB\n\
+                     2000-3000 r--p 00001000 fe:00 1 /bin/engine\nAnonymous:             4 kB\n\
+                     3000-4000 rw-p 00002000 fe:00 1 /bin/engine\nAnonymous:             0 kB\n\
+                     4000-5000 r-xp 00000000 00:00 0 [vdso]\nAnonymous:             0 kB\n\
+                     5000-6000 r--p 00000000 00:00 0\nAnonymous:             0 kB\n";
+        assert_eq!(clean_ranges(smaps), [(0x1000, 0x2000)]);
+        assert!(!clean_file_ranges().is_empty());
     }
 
     #[test]

@@ -1,1 +1,57 @@
-//! Placeholder.
+//! The shell around the pool: keepers, the journal, probes, tools.
+//!
+//! Boundary: performs and reports, decides nothing. The only crate that starts, signals or reaps a process; what
+//! `/proc` says is read through `devices`.
+//!
+//! ```text
+//!            Launcher ── intent, born ──► journal ◄── at the next start ── settle ─► what was left is killed
+//!               │
+//!               ▼ start, go            socket, frames                 fork, exec
+//!  Engine / Tool ◄────────── launch ◄──────────────► keeper process ◄──────────► engine's tree
+//!               │ lines, end                         (parent, subreaper, owner of pipes and log)
+//!               ▼
+//!             probe: ready?
+//! ```
+//!
+//! Invariants, each proven with real processes in `tests/processes`:
+//!
+//! * **S1** no engine survives us: the end of the socket makes the keeper kill its tree; the death of the keeper
+//!   makes the kernel kill the engine's first process and us, or the next supervisor, whatever else holds the nonce.
+//! * **S2** an engine's output never blocks it.
+//! * **S3** every child is reaped.
+//! * **S4** at most one supervisor per state directory.
+#[cfg(not(target_os = "linux"))]
+compile_error!("keeping engines needs pidfds, the parent-death signal and subreapers: Linux only for now");
+
+mod check;
+mod driver;
+mod engine;
+mod exchange;
+mod handle;
+mod journal;
+mod keeper;
+mod launch;
+mod lines;
+mod lock;
+mod nonce;
+mod probe;
+mod protocol;
+mod rotate;
+mod runner;
+mod settle;
+mod shell;
+mod sys;
+mod wire;
+
+pub use check::{Discover, Locate};
+pub use engine::{Engine, EngineOrder, Launcher, OpenError};
+pub use handle::{Lease, PoolHandle};
+pub use journal::JournalError;
+pub use keeper::{keeper_main, keeper_on_stdin};
+pub use launch::{Blocked, Heard, KeeperProgram, Kept, LaunchError};
+pub use lock::{LockError, StateLock};
+pub use probe::{Question, Readiness};
+pub use protocol::{Gone, Polite, ProcessId, Source};
+pub use runner::{RunError, Tool, ToolExit, run};
+pub use settle::Leftover;
+pub use shell::{Settings, start};

@@ -1,0 +1,207 @@
+//! An engine from its entry in the journal to its end there: the order of writing and doing.
+//!
+//! ```text
+//! intent written ─► old socket removed ─► keeper started ─► engine forked, blocked ─► born synced ─► go ─► exec
+//!       └──────────────────────── anything fails: nothing of it is left, gone written ─────────────────────┘
+//! ```
+use crate::{
+    JournalError, KeeperProgram, LaunchError, LockError, StateLock,
+    journal::{Charge, Intent, Journal},
+    launch::{Blocked, Heard, Kept},
+    nonce::Nonce,
+    protocol::{Gone, Launch, Polite, ProcessId},
+    settle::{Leftover, settle},
+};
+use motorpool_devices::{ReadingError, boot_id};
+use motorpool_vocab::{Claim, EngineKey, Spawn};
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+/// How long settling waits for one engine of an earlier supervisor to die.
+const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Everything that is needed to start engines. Holds the lock of the state directory.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    keeper: KeeperProgram,
+    journal: Arc<Journal>,
+    /// The boot that process ids belong to.
+    boot: String,
+    _lock: Arc<StateLock>,
+}
+
+/// Why no engine can be started from this state directory.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is another supervisor's.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Its journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// This boot has no name.
+    #[error(transparent)]
+    Boot(#[from] ReadingError),
+}
+
+/// One engine to start.
+#[derive(Clone, Debug)]
+pub struct EngineOrder {
+    /// Its number.
+    pub spawn: Spawn,
+    /// Which engine it is.
+    pub key: EngineKey,
+    /// What it is charged.
+    pub claim: Claim,
+    /// Absolute.
+    pub program: PathBuf,
+    /// Without its own name.
+    pub args: Vec<OsString>,
+    /// The whole of it, but for the nonce.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Where it runs.
+    pub cwd: PathBuf,
+    /// Where its output is kept.
+    pub log: Option<PathBuf>,
+    /// Where it will listen, when on a unix socket.
+    pub socket: Option<PathBuf>,
+}
+
+/// A running engine. Dropping it kills the tree; its entry in the journal then stays for the next supervisor.
+#[derive(Debug)]
+pub struct Engine {
+    kept: Kept,
+    journal: Arc<Journal>,
+    spawn: Spawn,
+    socket: Option<PathBuf>,
+    process: ProcessId,
+}
+
+impl Launcher {
+    /// Takes the state directory (which must be there) and settles what an earlier supervisor left: after this
+    /// nothing of it lives but the leftovers. Blocks.
+    pub fn open(keeper: KeeperProgram, state: &Path) -> Result<(Self, Vec<Leftover>), OpenError> {
+        let lock = Arc::new(StateLock::take(state)?);
+        let boot = boot_id(Path::new("/"))?;
+        let journal = Arc::new(Journal::open(&state.join("journal.jsonl"))?);
+        let left = settle(&journal, &boot, SETTLE_WITHIN)?;
+        Ok((Self { keeper, journal, boot, _lock: lock }, left))
+    }
+
+    /// The first number that was never given to an engine.
+    pub fn next_spawn(&self) -> Spawn {
+        self.journal.next_spawn()
+    }
+
+    /// Starts an engine. After an error nothing of it is left, in the machine or in the journal.
+    pub async fn launch(&self, order: EngineOrder) -> Result<Engine, LaunchError> {
+        let spawn = order.spawn;
+        let started = self.try_launch(order).await;
+        if started.is_err()
+            && let Err(error) = self.journal.gone(spawn)
+        {
+            tracing::error!(%error, "the end of a failed start is not written down");
+        }
+        started
+    }
+
+    async fn try_launch(&self, order: EngineOrder) -> Result<Engine, LaunchError> {
+        let (spawn, socket) = (order.spawn, order.socket.clone());
+        let blocked = self.block(order).await?;
+        let process = blocked.engine();
+        if let Err(error) = self.write_born(spawn, &blocked).await {
+            blocked.abandon().await;
+            return Err(error.into());
+        }
+        let kept = blocked.go().await?;
+        Ok(Engine { kept, journal: Arc::clone(&self.journal), spawn, socket, process })
+    }
+
+    /// As far as the engine can be brought without being run.
+    pub async fn block(&self, order: EngineOrder) -> Result<Blocked, LaunchError> {
+        let nonce = Nonce::draw().map_err(LaunchError::Nonce)?;
+        self.journal.intent(self.intent_of(&order, &nonce))?;
+        if let Some(path) = order.socket {
+            remove_socket(&path).map_err(|source| LaunchError::OldSocket { path, source })?;
+        }
+        let EngineOrder { program, args, environment, cwd, log, .. } = order;
+        self.keeper.start(Launch { nonce, program, args, environment, cwd, log }).await
+    }
+
+    fn intent_of(&self, order: &EngineOrder, nonce: &Nonce) -> Intent {
+        Intent {
+            spawn: order.spawn.0,
+            nonce: nonce.as_str().to_owned(),
+            boot: self.boot.clone(),
+            executable: order.program.to_string_lossy().into_owned(),
+            key: order.key.to_string(),
+            socket: order.socket.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            claim: Charge::from(&order.claim),
+        }
+    }
+
+    /// A disk may take its time, so this waits on a thread that may.
+    async fn write_born(&self, spawn: Spawn, blocked: &Blocked) -> Result<(), JournalError> {
+        let journal = Arc::clone(&self.journal);
+        let (keeper, engine) = (blocked.keeper(), blocked.engine());
+        let written = tokio::task::spawn_blocking(move || journal.born(spawn, keeper, engine)).await;
+        written.unwrap_or_else(|failed| Err(self.journal.unusable(io::Error::other(failed))))
+    }
+}
+
+impl Engine {
+    /// Its first process.
+    pub fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    /// What comes next; `None` after the end. The end is in the journal before it is heard. May be dropped while
+    /// it waits.
+    pub async fn hear(&mut self) -> Option<Heard> {
+        let heard = self.kept.hear().await?;
+        if let Heard::Gone(_) = heard {
+            self.write_gone();
+        }
+        Some(heard)
+    }
+
+    /// Asks it to end.
+    pub async fn ask_to_end(&mut self, how: Polite) {
+        self.kept.ask_to_end(how).await;
+    }
+
+    /// Kills the tree.
+    pub async fn kill(&mut self) {
+        self.kept.kill().await;
+    }
+
+    /// Waits for the end, hearing nothing else.
+    pub async fn until_gone(&mut self) -> Gone {
+        let gone = self.kept.until_gone().await;
+        self.write_gone();
+        gone
+    }
+
+    fn write_gone(&self) {
+        if let Some(path) = &self.socket {
+            // llama-server leaves it behind; whoever comes next removes it too.
+            let _ = remove_socket(path);
+        }
+        if let Err(error) = self.journal.gone(self.spawn) {
+            // The next supervisor looks for it, finds nothing, and writes it then.
+            tracing::error!(%error, "the end of an engine is not written down");
+        }
+    }
+}
+
+fn remove_socket(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,291 @@
+//! The keeper: one small process per engine, its parent and the reaper of all below it.
+//!
+//! Boundary: no policy, no thread, no async; it does what the socket says and reports what happened. It is its own
+//! process because only a parent that outlives nobody can promise three things: the engine is written down before
+//! it runs; its process group is signalled while its first process is still unreaped, so that the number cannot
+//! have become another's; whatever becomes of the supervisor, the tree dies.
+//!
+//! ```text
+//! Launch ─► Blocked ── Go ─► Execing ─► Running ── first process ended ──► Ending ─► Gone, exit
+//!              └───────────────┴───────────┴────── Kill, end of file ────────┘
+//! ```
+//!
+//! **S1** no engine survives the keeper's end of the socket: the tree is swept until nothing of it is left, and
+//! only then the keeper reports and exits. Should somebody kill the keeper itself, the parent-death signal takes
+//! the first process, and the supervisor (or the next one) finds the rest by its nonce. **S2** output never blocks
+//! an engine: it is always read, and forwarded only as far as the supervisor keeps up. **S3** every child is
+//! reaped, adopted ones too.
+//!
+//! Control groups are left to a later change: today the tree is what descends from the keeper (its subreaper) or
+//! holds the nonce. So are resource limits, the sandbox, and the redaction of secrets in logs.
+mod child;
+mod link;
+mod output;
+mod tree;
+
+use crate::{
+    protocol::{Gone, Launch, Order, Polite, ProcessId, Report, Source},
+    rotate::LogFile,
+    sys::{self, Ended},
+};
+use child::{Blocked, Outcome, Outcomes};
+use link::Link;
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        prctl,
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
+    unistd,
+};
+use output::{Feed, Output, Record};
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    os::fd::{AsFd as _, OwnedFd},
+    path::PathBuf,
+};
+use tree::{Swept, Tree};
+
+/// What `motorpool keeper` runs, before any runtime or thread: keeps one engine for whoever holds the other end of
+/// `socket`, and returns the exit code. Takes over the whole process: every other descriptor is closed.
+pub fn keeper_main(socket: OwnedFd) -> i32 {
+    sys::close_inherited(&socket);
+    i32::from(keep(socket).is_err())
+}
+
+/// [`keeper_main`] with the socket that the supervisor hands over as standard input.
+pub fn keeper_on_stdin() -> i32 {
+    io::stdin().as_fd().try_clone_to_owned().map_or(1, keeper_main)
+}
+
+fn keep(socket: OwnedFd) -> io::Result<()> {
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    let mut link = Link::new(socket)?;
+    match begin(&mut link) {
+        Ok(None) => Ok(()),
+        Ok(Some((mut keeper, born))) => {
+            link.report(&born);
+            sys::drop_clean_file_pages();
+            keeper.run(&mut link)?;
+            let gone = keeper.gone(link.take_dropped());
+            link.report(&gone);
+            link.flush_all()
+        }
+        Err((what, error)) => {
+            link.report(&Report::Failed { what, errno: error.raw_os_error().unwrap_or(0) });
+            link.flush_all()
+        }
+    }
+}
+
+/// From nothing to a blocked engine; what was tried when it failed. `None` when the supervisor left before.
+fn begin(link: &mut Link) -> Result<Option<(Keeper, Report)>, (String, io::Error)> {
+    let signals = prepare().map_err(|error| ("become a keeper".to_owned(), error))?;
+    let launch = link.wait_for_launch().map_err(|error| ("receive the launch order".to_owned(), error))?;
+    let Some(launch) = launch else { return Ok(None) };
+    let log = launch.log.as_deref().map(LogFile::open).transpose();
+    let log = log.map_err(|error| (format!("open the log {}", shown(launch.log.as_ref())), error))?;
+    let begun = Keeper::begin(&launch, signals, Record::new(log));
+    begun.map(Some).map_err(|error| (format!("fork {}", launch.program.display()), error))
+}
+
+fn shown(path: Option<&PathBuf>) -> String {
+    path.map_or_else(String::new, |path| path.display().to_string())
+}
+
+/// Makes this process a keeper: out of the terminal's session, holding no file of anybody, heir of orphans.
+fn prepare() -> io::Result<SignalFd> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    unistd::dup2_stdin(&null)?;
+    unistd::dup2_stdout(&null)?;
+    unistd::dup2_stderr(&null)?;
+    // Fails for a process that leads its group already, which then has no terminal either.
+    let _ = unistd::setsid();
+    prctl::set_child_subreaper(true)?;
+    // Nothing but a kill or the end of the socket ends a keeper: signals meant for a whole group or service reach
+    // the supervisor, which stops its engines in order.
+    let mut set = SigSet::all();
+    for fault in [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGABRT] {
+        set.remove(fault);
+    }
+    set.thread_block()?;
+    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+}
+
+/// The engine and everything held for it.
+struct Keeper {
+    tree: Tree,
+    signals: SignalFd,
+    stage: Stage,
+    stdin: Feed,
+    outputs: [Output; 2],
+    record: Record,
+}
+
+enum Stage {
+    /// Forked; `go` lets it exec.
+    Blocked {
+        go: File,
+        outcomes: Outcomes,
+    },
+    /// Let go; the end of `outcomes` says that exec was reached.
+    Execing {
+        outcomes: Outcomes,
+    },
+    Running,
+    /// Being killed; the next look in so many milliseconds.
+    Ending {
+        patience: u16,
+    },
+    /// Nothing of it is left.
+    Over(Ended),
+}
+
+impl Keeper {
+    fn begin(launch: &Launch, signals: SignalFd, record: Record) -> io::Result<(Self, Report)> {
+        let Blocked { engine, go, outcomes, stdin, stdout, stderr } = child::fork_blocked(launch)?;
+        let tree = Tree::new(engine, &launch.nonce);
+        let identity = |pid| {
+            let facts = motorpool_devices::observe_process(pid).ok_or(Errno::ESRCH)?;
+            Ok::<_, io::Error>(ProcessId { pid, start_time: facts.start_time })
+        };
+        let born = Report::Born { keeper: identity(std::process::id())?, engine: identity(engine)? };
+        let outputs = [Output::new(Source::Stdout, stdout)?, Output::new(Source::Stderr, stderr)?];
+        let stage = Stage::Blocked { go: go.into(), outcomes };
+        Ok((Self { tree, signals, stage, stdin: Feed::new(stdin)?, outputs, record }, born))
+    }
+
+    fn run(&mut self, link: &mut Link) -> io::Result<()> {
+        while !matches!(self.stage, Stage::Over(_)) {
+            self.wait(link)?;
+            self.forget_signals();
+            self.take_orders(link);
+            self.look_at_exec(link);
+            for output in &mut self.outputs {
+                output.read(&mut self.record, link);
+            }
+            self.stdin.write();
+            self.look_at_children();
+            self.sweep();
+            link.flush();
+        }
+        for output in &mut self.outputs {
+            output.drain(&mut self.record, link);
+        }
+        Ok(())
+    }
+
+    /// Waits for anything at all. What is ready is found out by trying: every descriptor is non-blocking.
+    fn wait(&self, link: &Link) -> nix::Result<()> {
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(link.interest());
+        fds.extend(self.outputs.iter().filter_map(Output::interest));
+        fds.extend(self.stdin.interest());
+        let timeout = match &self.stage {
+            Stage::Execing { outcomes } => {
+                fds.push(outcomes.interest());
+                PollTimeout::NONE
+            }
+            Stage::Ending { patience } => (*patience).into(),
+            _ => PollTimeout::NONE,
+        };
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// They only wake us: the state of the children says what happened.
+    fn forget_signals(&self) {
+        while matches!(self.signals.read_signal(), Ok(Some(_))) {}
+    }
+
+    fn take_orders(&mut self, link: &mut Link) {
+        while let Some(order) = link.next_order() {
+            match order {
+                Order::Go => self.go(),
+                Order::Polite(how) => self.ask_to_end(&how),
+                // A second launch is nothing that a supervisor sends; neither is trust in one that does.
+                Order::Kill | Order::Launch(_) => self.end(),
+            }
+        }
+        if link.is_closed() {
+            self.end();
+        }
+    }
+
+    fn go(&mut self) {
+        match std::mem::replace(&mut self.stage, Stage::Running) {
+            Stage::Blocked { mut go, outcomes } => {
+                // An engine that died meanwhile does not read; its end is found below.
+                let _ = go.write_all(b"!");
+                self.stage = Stage::Execing { outcomes };
+            }
+            other => self.stage = other,
+        }
+    }
+
+    fn ask_to_end(&mut self, how: &Polite) {
+        match (&self.stage, how) {
+            (Stage::Blocked { .. }, _) => self.end(),
+            (Stage::Execing { .. } | Stage::Running, Polite::Line(line)) => self.stdin.push_line(line),
+            (Stage::Execing { .. } | Stage::Running, Polite::Signal(signal)) => self.tree.signal_leader(*signal),
+            (Stage::Ending { .. } | Stage::Over(_), _) => {}
+        }
+    }
+
+    fn end(&mut self) {
+        if !matches!(self.stage, Stage::Ending { .. } | Stage::Over(_)) {
+            self.stage = Stage::Ending { patience: 1 };
+        }
+    }
+
+    fn look_at_exec(&mut self, link: &mut Link) {
+        let (Stage::Blocked { outcomes, .. } | Stage::Execing { outcomes }) = &mut self.stage else { return };
+        match (outcomes.take(), &self.stage) {
+            (Some(Outcome::Failed(errno)), _) => {
+                link.report(&Report::ExecFailed { errno });
+                self.end();
+            }
+            (Some(Outcome::Running), Stage::Execing { .. }) => {
+                self.stage = Stage::Running;
+                link.report(&Report::Running);
+            }
+            // A blocked one that closed its end is dead, and is found among the children.
+            _ => {}
+        }
+    }
+
+    /// Reaps adopted orphans. The first process stays a zombie until the rest of its tree is dead: as long, its
+    /// number and that of its group cannot become another's.
+    fn look_at_children(&mut self) {
+        while let Ok(Some(pid)) = sys::peek_ended_child() {
+            if self.tree.is_leader(pid) {
+                return self.end();
+            }
+            let _ = sys::reap(pid);
+        }
+    }
+
+    fn sweep(&mut self) {
+        if let Stage::Ending { patience } = self.stage {
+            self.stage = match self.tree.sweep() {
+                Swept::Over(ended) => Stage::Over(ended),
+                Swept::Remains => Stage::Ending { patience: (patience * 2).min(50) },
+            };
+        }
+    }
+
+    fn gone(&self, n_dropped: u32) -> Report {
+        let (code, signal) = match self.stage {
+            Stage::Over(Ended::Code(code)) => (Some(code), None),
+            Stage::Over(Ended::Signal(signal)) => (None, Some(signal)),
+            _ => (None, None),
+        };
+        Report::Gone(Gone { code, signal, tail: self.record.tail(), n_dropped })
+    }
+}

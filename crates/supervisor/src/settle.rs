@@ -1,0 +1,136 @@
+//! What a killed supervisor or a killed keeper left behind is found and killed, and nothing else is.
+//!
+//! A process is ours when its environment holds the nonce that was drawn for its tree, or when it is a journaled
+//! process (same id, same start time, same boot) that hides its environment and runs the journaled program. A
+//! different program alone acquits nobody: wrappers exec others. What descends from ours is ours. Each one is held
+//! by a pidfd that was opened *before* it was checked, so the signal meets the process that was checked, whatever
+//! becomes of its id.
+use crate::{
+    journal::{Journal, JournalError, Unsettled},
+    nonce::Nonce,
+    protocol::ProcessId,
+    sys::PidFd,
+};
+use motorpool_devices::{ProcessFacts, descendants_in, executable, has_environment, observe_process, pids, processes};
+use motorpool_vocab::Spawn;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// By what the processes of one engine are known.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) nonce: Nonce,
+    /// The first process as it was written down, and the program that it was to run.
+    pub(crate) known: Option<(ProcessId, PathBuf)>,
+}
+
+/// An engine of an earlier supervisor that could not be killed. It still holds its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// Its number.
+    pub spawn: Spawn,
+    /// Its key, as text.
+    pub key: String,
+    /// Its processes.
+    pub pids: Vec<u32>,
+}
+
+/// Ends every engine that the journal knows no end of, each within `within`; what could not be ended is returned
+/// and stays in the journal. Blocks.
+pub(crate) fn settle(journal: &Journal, boot: &str, within: Duration) -> Result<Vec<Leftover>, JournalError> {
+    let mut left = Vec::new();
+    for Unsettled { intent, born } in journal.unsettled() {
+        let spawn = Spawn(intent.spawn);
+        // Of another boot nothing can live. A nonce that is none was never given to a process by us.
+        let pids = match Nonce::of(&intent.nonce).filter(|_| intent.boot == boot) {
+            None => Vec::new(),
+            Some(nonce) => {
+                let known = born.map(|(_, engine)| (engine, PathBuf::from(&intent.executable)));
+                sweep(&Wanted { nonce, known }, within)
+            }
+        };
+        if pids.is_empty() {
+            if let Some(socket) = &intent.socket {
+                // Usually gone with its engine; the next start removes it in any case.
+                let _ = std::fs::remove_file(socket);
+            }
+            journal.gone(spawn)?;
+        } else {
+            left.push(Leftover { spawn, key: intent.key, pids });
+        }
+    }
+    Ok(left)
+}
+
+/// Kills what is wanted with all below it, and waits until nothing of it is found. What is left after `within`.
+/// Blocks.
+pub(crate) fn sweep(wanted: &Wanted, within: Duration) -> Vec<u32> {
+    let until = Instant::now() + within;
+    loop {
+        let found = find(wanted);
+        for (pid, pidfd) in &found {
+            if let Err(error) = pidfd.signal(libc::SIGKILL) {
+                tracing::warn!(pid, %error, "an engine's process that was left behind cannot be killed");
+            }
+        }
+        let ended =
+            |(_, pidfd): &&(u32, PidFd)| pidfd.has_ended_within(until.saturating_duration_since(Instant::now()));
+        let alive: Vec<u32> = found.iter().filter(|one| !ended(one)).map(|(pid, _)| *pid).collect();
+        if found.is_empty() || !alive.is_empty() {
+            return alive;
+        }
+    }
+}
+
+/// Every living process that is wanted, held by a pidfd.
+fn find(wanted: &Wanted) -> Vec<(u32, PidFd)> {
+    let mark = wanted.nonce.entry();
+    let mut ours: Vec<(u32, PidFd)> =
+        pids().into_iter().filter_map(|pid| hold_if(pid, |pid| is_wanted(pid, &mark, wanted))).collect();
+    let table = processes();
+    let mut seen: BTreeSet<u32> = ours.iter().map(|(pid, _)| *pid).collect();
+    for pid in ours.iter().flat_map(|(pid, _)| descendants_in(&table, *pid)).collect::<Vec<_>>() {
+        if seen.insert(pid)
+            && let Some(before) = table.iter().find(|process| process.pid == pid)
+            && let Some(held) = hold_if(pid, |pid| is_still(pid, before))
+        {
+            ours.push(held);
+        }
+    }
+    ours
+}
+
+/// The pidfd comes first: what `check` then sees is the process that it holds.
+fn hold_if(pid: u32, check: impl FnOnce(u32) -> bool) -> Option<(u32, PidFd)> {
+    let pidfd = PidFd::open(pid).ok()?;
+    (pid != std::process::id() && check(pid)).then_some((pid, pidfd))
+}
+
+fn is_wanted(pid: u32, mark: &str, wanted: &Wanted) -> bool {
+    match has_environment(pid, mark) {
+        Some(marked) => marked,
+        None => wanted.known.as_ref().is_some_and(|(known, program)| {
+            known.pid == pid
+                && executable(pid).is_some_and(|runs| is_program(&runs, program))
+                && observe_process(pid).is_some_and(|now| now.start_time == known.start_time && !now.is_zombie())
+        }),
+    }
+}
+
+/// A program that was replaced meanwhile shows as deleted.
+fn is_program(runs: &Path, program: &Path) -> bool {
+    let resolved = program.canonicalize();
+    let runs = runs.as_os_str().as_encoded_bytes();
+    let runs = runs.strip_suffix(b" (deleted)").unwrap_or(runs);
+    [Some(program), resolved.as_deref().ok()]
+        .into_iter()
+        .flatten()
+        .any(|path| path.as_os_str().as_encoded_bytes() == runs)
+}
+
+fn is_still(pid: u32, before: &ProcessFacts) -> bool {
+    observe_process(pid).is_some_and(|now| now.start_time == before.start_time && !now.is_zombie())
+}

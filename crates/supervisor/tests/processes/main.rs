@@ -1,0 +1,7 @@
+//! Real processes under a real keeper.
+mod end;
+mod leftovers;
+mod output;
+mod start;
+mod support;
+mod tools;
