@@ -1,2 +1,41 @@
-//! Placeholder.
-fn main() {}
+//! The program `motorpool`: arguments in, one command, an exit code out.
+mod args;
+mod chat;
+mod client;
+mod commands;
+mod dirs;
+mod disk;
+mod engine;
+mod exit;
+mod fetch;
+mod model;
+mod out;
+mod prerequisites;
+mod process;
+mod progress;
+mod python;
+mod settings;
+mod status;
+
+use clap::Parser;
+use exit::{Exit, Failure};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    motorpool::keeper_if_asked();
+    let cli = args::Cli::parse();
+    let outcome = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, error, "check the limits on processes and files"))
+        .and_then(|runtime| runtime.block_on(commands::perform(cli)));
+    let exit = match outcome {
+        Ok(()) => Exit::Done,
+        Err(failure) => {
+            out::say_failure(&failure);
+            failure.exit
+        }
+    };
+    ExitCode::from(exit.code())
+}

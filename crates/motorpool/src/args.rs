@@ -1,0 +1,167 @@
+//! The command line.
+use crate::{
+    exit::Exit,
+    out::{Form, Out},
+};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Keeps inference engines ready and serves them all behind one OpenAI-compatible address.
+#[derive(Debug, Parser)]
+#[command(name = "motorpool", version, after_help = Exit::table(), disable_help_subcommand = false)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// The directory of the pool's lock, journal and logs
+    #[arg(long, global = true, value_name = "DIR", env = "MOTORPOOL_STATE_DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// The configuration file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print data as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl Common {
+    pub(crate) fn out(&self) -> Out {
+        Out { form: if self.json { Form::Json } else { Form::People } }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Chat with a model
+    Run(Run),
+    /// Show the engines of the pool
+    Ps,
+    /// Show what can be served
+    Models,
+    /// Make a model ready
+    Load(Load),
+    /// Stop a model's engines
+    Unload(Unload),
+    /// Show what a model's engine said
+    Logs(Logs),
+    /// Look for what could go wrong here, each finding with its cure
+    Doctor,
+    /// Install and verify engines
+    #[command(subcommand)]
+    Engine(Engine),
+    /// Fetch and verify models
+    #[command(subcommand)]
+    Model(Model),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Id or alias
+    pub(crate) model: String,
+    /// One question; without it, a conversation
+    pub(crate) prompt: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Load {
+    /// Id or alias
+    pub(crate) model: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Unload {
+    /// Id, alias, or engine key; without it, with --idle, every idle engine
+    #[arg(required_unless_present = "idle")]
+    pub(crate) model: Option<String>,
+    /// Only what nobody uses
+    #[arg(long)]
+    pub(crate) idle: bool,
+    /// At once, cutting what runs
+    #[arg(long, conflicts_with = "idle")]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// Id, alias, or engine key
+    pub(crate) model: String,
+    /// Go on with what it says from now on
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Engine {
+    /// Build and install an engine for this machine
+    Install {
+        /// The engine's name
+        #[arg(default_value = "llama-server")]
+        name: String,
+    },
+    /// Show the engines that were found
+    List,
+    /// Check an installed engine: its files, its version, one answer
+    Verify {
+        /// The engine's name
+        #[arg(default_value = "llama-server")]
+        name: String,
+    },
+    /// Remove an installed engine
+    Remove {
+        /// The engine's name
+        #[arg(default_value = "llama-server")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Model {
+    /// Fetch a model's file
+    Pull {
+        /// Id or alias in the catalog, or a source: https://..., file:/...
+        #[arg(value_name = "ID|SOURCE")]
+        model: String,
+    },
+    /// Show the models on this machine
+    List,
+    /// Show one model
+    Show {
+        /// Id or alias
+        model: String,
+    },
+    /// Check models' files against their hashes
+    Verify {
+        /// Id or alias; without it, all
+        model: Option<String>,
+    },
+    /// Remove a model's file
+    Rm {
+        /// Id or alias
+        model: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn unload_wants_a_model_or_the_word_idle() {
+        assert!(Cli::try_parse_from(["motorpool", "unload"]).is_err());
+        assert!(Cli::try_parse_from(["motorpool", "unload", "--idle"]).is_ok());
+        assert!(Cli::try_parse_from(["motorpool", "unload", "m", "--force"]).is_ok());
+        assert!(Cli::try_parse_from(["motorpool", "unload", "m", "--force", "--idle"]).is_err());
+    }
+}

@@ -1,0 +1,186 @@
+//! HTTP over a unix socket: [`Client`] asks the daemon on its control socket, and an engine under test on its own.
+use crate::exit::{Exit, Failure, chain};
+use bytes::Bytes as Frame;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::{
+    fmt::Write,
+    io,
+    path::{Path, PathBuf},
+};
+use tokio::net::UnixStream;
+
+/// Why there is no answer, or not the one that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    #[error("nothing answers on {}", socket.display())]
+    NoDaemon { socket: PathBuf, source: io::Error },
+    #[error("the connection broke")]
+    Broken(#[from] hyper::Error),
+    #[error("{message}")]
+    Refused { status: StatusCode, code: String, message: String },
+    #[error("an answer that cannot be understood")]
+    Garbled(#[from] serde_json::Error),
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let what = chain(&error);
+        match error {
+            ClientError::NoDaemon { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Self::new(Exit::Denied, what, "the daemon belongs to another user: run this as that user")
+            }
+            ClientError::NoDaemon { .. } => Self::new(
+                Exit::NoDaemon,
+                "no daemon is running for this state directory",
+                "run `motorpool up`, or name its directory with --state-dir",
+            ),
+            ClientError::Broken(_) | ClientError::Garbled(_) => {
+                Self::new(Exit::Failed, what, "look at the daemon's log, and check that both are of one version")
+            }
+            ClientError::Refused { status, code, .. } => refused(status, &code, what),
+        }
+    }
+}
+
+fn refused(status: StatusCode, code: &str, what: String) -> Failure {
+    let (exit, cure) = match (status, code) {
+        (StatusCode::NOT_FOUND, _) => (Exit::NotFound, "run `motorpool models` for what there is"),
+        (StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED, _) => (Exit::Denied, "run this as the user of the daemon"),
+        (_, "engine_start_failed" | "engine_crashed") => (Exit::Refused, "run `motorpool logs MODEL` for what it said"),
+        (_, "capacity_denied") => (Exit::Refused, "run `motorpool ps` for who holds what, and unload something"),
+        (_, "engine_busy" | "queue_full" | "queue_timeout") => {
+            (Exit::Refused, "try again later; `motorpool ps` shows why")
+        }
+        _ if status.is_client_error() => (Exit::Usage, "run `motorpool help` for how to ask"),
+        _ => (Exit::Refused, "try again; `motorpool ps` shows the pool"),
+    };
+    Failure::new(exit, what, cure)
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Frame,
+}
+
+/// Asks over one unix socket, a new connection each time.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    pub(crate) fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
+    }
+
+    /// The answer to `GET path`, as JSON.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        parse(&self.ask(Request::get(path), Frame::new()).await?)
+    }
+
+    /// The answer to `POST path`, as JSON.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
+        parse(&self.ask(json(path), body.to_string().into()).await?)
+    }
+
+    /// The answer to `POST path` as it comes, frame by frame. A refusal is read whole.
+    pub(crate) async fn post_stream(&self, path: &str, body: &Value) -> Result<Incoming, ClientError> {
+        streaming(self.send(json(path), body.to_string().into()).await?).await
+    }
+
+    /// The answer to `GET path` as it comes, frame by frame. A refusal is read whole.
+    pub(crate) async fn get_stream(&self, path: &str) -> Result<Incoming, ClientError> {
+        streaming(self.send(Request::get(path), Frame::new()).await?).await
+    }
+
+    /// A whole answer of any status.
+    pub(crate) async fn ask(&self, request: http::request::Builder, body: Frame) -> Result<Answer, ClientError> {
+        whole(self.send(request, body).await?).await
+    }
+
+    async fn send(&self, request: http::request::Builder, body: Frame) -> Result<Response<Incoming>, ClientError> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| ClientError::NoDaemon { socket: self.socket.clone(), source })?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let request = request.header(header::HOST, "localhost").body(Full::new(body));
+        Ok(sender.send_request(request.expect("paths are literals and checked names")).await?)
+    }
+}
+
+fn json(path: &str) -> http::request::Builder {
+    Request::post(path).header(header::CONTENT_TYPE, "application/json")
+}
+
+async fn whole(response: Response<Incoming>) -> Result<Answer, ClientError> {
+    let status = response.status();
+    Ok(Answer { status, body: response.into_body().collect().await?.to_bytes() })
+}
+
+async fn streaming(response: Response<Incoming>) -> Result<Incoming, ClientError> {
+    if response.status().is_success() {
+        return Ok(response.into_body());
+    }
+    Err(refusal(&whole(response).await?))
+}
+
+fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, ClientError> {
+    if !answer.status.is_success() {
+        return Err(refusal(answer));
+    }
+    Ok(serde_json::from_slice(&answer.body)?)
+}
+
+/// The error of an answer, in the one shape of the management API and of OpenAI's.
+fn refusal(answer: &Answer) -> ClientError {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let text = |name: &str| body["error"][name].as_str().map(str::to_owned);
+    ClientError::Refused {
+        status: answer.status,
+        code: text("code").or_else(|| text("type")).unwrap_or_default(),
+        message: text("message").unwrap_or_else(|| format!("the daemon answered {}", answer.status)),
+    }
+}
+
+/// A part of a path: everything but unreserved characters escaped.
+pub(crate) fn escaped(part: &str) -> String {
+    let mut out = String::new();
+    for byte in part.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+            _ => write!(out, "%{byte:02X}").expect("a text takes everything"),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_code_and_message() {
+        let body = Frame::from_static(br#"{"error":{"message":"no room","type":"x","code":"capacity_denied"}}"#);
+        let failure = Failure::from(refusal(&Answer { status: StatusCode::SERVICE_UNAVAILABLE, body }));
+        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Refused, "no room"));
+    }
+
+    #[test]
+    fn any_name_is_one_part_of_a_path() {
+        assert_eq!(escaped("org/m:0 é"), "org%2Fm%3A0%20%C3%A9");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_not_there_means_no_daemon() {
+        let error = Client::new(Path::new("/nonexistent/s.sock")).get::<Value>("/").await.expect_err("nobody there");
+        assert_eq!(Failure::from(error).exit, Exit::NoDaemon);
+    }
+}

@@ -1,0 +1,36 @@
+//! One module per command: what it asks, what it prints.
+mod doctor;
+mod engine;
+mod listen;
+mod load;
+mod logs;
+mod model;
+mod ps;
+mod run;
+
+use crate::{
+    args::{Cli, Command},
+    client::Client,
+    dirs::Dirs,
+    exit::Failure,
+    settings::Settings,
+};
+
+/// Does what the command line says.
+pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
+    let (dirs, out) = (Dirs::find(cli.common.state_dir.as_deref())?, cli.common.out());
+    let config = cli.common.config.as_deref();
+    let settings = || Settings::load(&dirs, config);
+    let client = Client::new(&dirs.control_socket());
+    match cli.command {
+        Command::Run(command) => run::perform(&client, out, command).await,
+        Command::Ps => ps::perform(&client, out).await,
+        Command::Models => ps::models(&client, out).await,
+        Command::Load(command) => load::load(&client, out, command).await,
+        Command::Unload(command) => load::unload(&client, out, command).await,
+        Command::Logs(command) => logs::perform(&client, out, command).await,
+        Command::Doctor => doctor::perform(&dirs, out, config).await,
+        Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,
+        Command::Model(command) => model::perform(&dirs, out, (settings()?, command)).await,
+    }
+}

@@ -1,0 +1,109 @@
+//! `motorpool ps` and `motorpool models`: the engines of the pool, and what it can serve.
+use crate::{
+    client::{Client, ClientError, escaped},
+    exit::{Exit, Failure},
+    model::ModelError,
+    out::{self, Out},
+    status::{Engine, Status},
+};
+use motorpool_vocab::{Bytes, EngineKey, ModelId};
+use serde_json::Value;
+
+pub(super) async fn perform(client: &Client, out: Out) -> Result<(), Failure> {
+    let (status, whole) = Status::ask(client).await?;
+    out.data(&whole, || for_people(&status))
+}
+
+/// The pool as a table, and one line about its memory.
+pub(super) fn for_people(status: &Status) -> String {
+    let bound = status.pool.budget_bytes.map_or_else(|| "no budget".to_owned(), |n| format!("of {}", Bytes::new(n)));
+    let memory = format!("{} reserved {bound}", Bytes::new(status.pool.committed_bytes));
+    let waiting = match status.waiters.len() {
+        0 => String::new(),
+        n => format!(", {n} waiting for room"),
+    };
+    let head = ["ENGINE", "PHASE", "LEASES", "QUEUE", "RESERVED", "PID", "LAST EXIT"];
+    let table = match status.engines.as_slice() {
+        [] => "no engine has been started\n".to_owned(),
+        engines => out::table(&head, engines.iter().map(row).collect()),
+    };
+    format!("{table}{memory}{waiting}; serving on {}\n", status.listen.join(", "))
+}
+
+fn row(engine: &Engine) -> Vec<String> {
+    let phase = match engine.progress {
+        Some(progress) if engine.phase == "starting" => format!("starting {} %", progress / 10),
+        _ => engine.phase.clone(),
+    };
+    let leases = match engine.slots {
+        Some(slots) => format!("{} of {slots}", engine.leases.len()),
+        None => engine.leases.len().to_string(),
+    };
+    let exit = engine.last_exit.as_ref().map_or_else(String::new, |exit| match &exit.class {
+        Some(class) => format!("{} ({class})", exit.reason),
+        None => exit.reason.clone(),
+    });
+    vec![
+        engine.key.clone(),
+        phase,
+        leases,
+        engine.queue.to_string(),
+        Bytes::new(engine.reserved_bytes).to_string(),
+        engine.pid.map_or_else(String::new, |pid| pid.to_string()),
+        exit,
+    ]
+}
+
+/// What can be served, as the daemon lists it.
+pub(super) async fn models(client: &Client, out: Out) -> Result<(), Failure> {
+    let whole: Value = client.get("/api/motorpool/v1/models").await?;
+    out.data(&whole, || {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |value: &Value| {
+            value.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+        };
+        let cells = |model: &Value| {
+            let context = model["context"].as_u64().map_or_else(|| "-".to_owned(), |n| n.to_string());
+            vec![
+                text(&model["id"]),
+                text(&model["state"]),
+                context,
+                list(&model["capabilities"]),
+                list(&model["aliases"]),
+            ]
+        };
+        let rows = whole["models"].as_array().into_iter().flatten().map(cells).collect();
+        out::table(&["MODEL", "STATE", "CONTEXT", "FOR", "ALIASES"], rows)
+    })
+}
+
+/// The engine that `name` means: a key, or the id or an alias of its model.
+pub(super) async fn key_of(client: &Client, name: &str) -> Result<EngineKey, Failure> {
+    if let Ok(key) = name.parse() {
+        return Ok(key);
+    }
+    let model: Value = client.get(&format!("/api/motorpool/v1/models/{}", escaped(name))).await?;
+    let id = model["id"].as_str().and_then(|id| ModelId::new(id).ok());
+    let (status, _) = Status::ask(client).await?;
+    id.and_then(|id| status.key_of(&id)).ok_or_else(|| {
+        Failure::new(
+            Exit::NotFound,
+            format_args!("no engine was started for `{name}`"),
+            "run `motorpool ps` for what there is",
+        )
+    })
+}
+
+/// Refuses when a running daemon has an engine for this model.
+pub(super) async fn check_unused(client: &Client, model: &ModelId) -> Result<(), Failure> {
+    let status = match Status::ask(client).await {
+        Err(ClientError::NoDaemon { .. }) => return Ok(()),
+        other => other?.0,
+    };
+    let keys =
+        status.engines.iter().filter(|engine| engine.lives()).filter_map(|engine| engine.key.parse::<EngineKey>().ok());
+    match keys.into_iter().find(|key| key.model() == model) {
+        Some(_) => Err(ModelError::InUse(model.clone()).into()),
+        None => Ok(()),
+    }
+}

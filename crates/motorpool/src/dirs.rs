@@ -1,0 +1,197 @@
+//! Where things are: [`Dirs`], the data, state, run and configuration directories.
+//!
+//! | directory | default | holds |
+//! | --- | --- | --- |
+//! | data | `$XDG_DATA_HOME/motorpool` | engines, models, the private Python environment |
+//! | state | `--state-dir`, `MOTORPOOL_STATE_DIR`, `$XDG_STATE_HOME/motorpool` | lock, journal, logs, learned figures |
+//! | run | `$XDG_RUNTIME_DIR/motorpool/<8 hex digits of the state path>`, else `<state>/run` | sockets |
+//! | config | `$XDG_CONFIG_HOME/motorpool` | the user's `motorpool.toml`, `engines/`, `catalog/` |
+//!
+//! All that we make is 0700, and a directory that belongs to somebody else is refused.
+use crate::exit::{Exit, Failure};
+use etcetera::base_strategy::{BaseStrategy, Xdg};
+use sha2::{Digest, Sha256};
+use std::{
+    fs, io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+/// The longest path a unix socket can have: `sun_path` less its terminating zero.
+const SOCKET_PATH_MAX: usize = if cfg!(target_os = "macos") { 103 } else { 107 };
+/// The longest name of a socket that the supervisor makes in the run directory, its `/` included.
+const SOCKET_NAME_ROOM: usize = 32;
+
+/// The directories of one pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Dirs {
+    pub(crate) data: PathBuf,
+    pub(crate) state: PathBuf,
+    pub(crate) run: PathBuf,
+    pub(crate) config: PathBuf,
+}
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DirError {
+    #[error("no home directory")]
+    NoHome(#[source] etcetera::HomeDirError),
+    #[error("cannot make the directory {}", path.display())]
+    Create { path: PathBuf, source: io::Error },
+    #[error("the directory {} belongs to another user", path.display())]
+    NotOurs { path: PathBuf },
+    #[error("the directory {} is not writable", path.display())]
+    NotWritable { path: PathBuf, source: io::Error },
+    #[error("the run directory {} is {by} bytes too long for a unix socket", path.display())]
+    TooLong { path: PathBuf, by: usize },
+}
+
+impl From<DirError> for Failure {
+    fn from(error: DirError) -> Self {
+        let what = crate::exit::chain(&error);
+        let (exit, cure) = match &error {
+            DirError::NoHome(_) => (Exit::Missing, "set HOME to your home directory".to_owned()),
+            DirError::Create { path, .. } | DirError::NotWritable { path, .. } => {
+                (Exit::Denied, format!("make {} writable for you, or name another with {}", path.display(), KNOBS))
+            }
+            DirError::NotOurs { path } => {
+                (Exit::Denied, format!("run `sudo chown -R $USER {}`, or name another with {KNOBS}", path.display()))
+            }
+            DirError::TooLong { .. } => (Exit::Config, "give --state-dir or XDG_RUNTIME_DIR a shorter path".to_owned()),
+        };
+        Self::new(exit, what, cure)
+    }
+}
+
+const KNOBS: &str = "--state-dir, XDG_STATE_HOME or XDG_DATA_HOME";
+
+impl Dirs {
+    /// Finds them, makes nothing. `state_dir` is what the command line or `MOTORPOOL_STATE_DIR` says.
+    pub(crate) fn find(state_dir: Option<&Path>) -> Result<Self, DirError> {
+        let base = Xdg::new().map_err(DirError::NoHome)?;
+        let state = match state_dir {
+            Some(path) => absolute(path)?,
+            None => base.state_dir().unwrap_or_else(|| base.home_dir().join(".local/state")).join("motorpool"),
+        };
+        let run = base.runtime_dir().map_or_else(|| state.join("run"), |dir| run_below(&dir, &state));
+        Ok(Self { data: base.data_dir().join("motorpool"), config: base.config_dir().join("motorpool"), state, run })
+    }
+
+    /// The control socket of the pool with this state directory.
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.run.join("control.sock")
+    }
+
+    /// Makes state and run directory for a daemon, and checks that sockets fit below the latter.
+    #[cfg_attr(not(test), expect(dead_code, reason = "`serve` comes with the pool's handle"))]
+    pub(crate) fn make_for_daemon(&self) -> Result<(), DirError> {
+        self.check_sockets()?;
+        make_private(&self.state)?;
+        make_private(&self.run)
+    }
+
+    fn check_sockets(&self) -> Result<(), DirError> {
+        let longest = self.run.as_os_str().len() + SOCKET_NAME_ROOM;
+        match longest.checked_sub(SOCKET_PATH_MAX) {
+            None | Some(0) => Ok(()),
+            Some(by) => Err(DirError::TooLong { path: self.run.clone(), by }),
+        }
+    }
+
+    /// Whether a daemon could use what is there; makes nothing.
+    pub(crate) fn check(&self) -> Result<(), DirError> {
+        self.check_sockets()?;
+        [&self.data, &self.state, &self.run].into_iter().try_for_each(|path| {
+            match path.ancestors().find(|above| above.exists()) {
+                Some(there) if there == path => check_ours(path),
+                Some(above) => check_writable(above),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Makes a directory below the data directory.
+    pub(crate) fn make_data(&self, below: &str) -> Result<PathBuf, DirError> {
+        make_private(&self.data)?;
+        let path = self.data.join(below);
+        make_private(&path)?;
+        Ok(path)
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, DirError> {
+    // A link and its target are one pool: the name of the run directory follows the real path where there is one.
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .map_err(|source| DirError::Create { path: path.to_owned(), source })
+}
+
+fn run_below(runtime: &Path, state: &Path) -> PathBuf {
+    let digest = Sha256::digest(state.as_os_str().as_bytes());
+    let name = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+    runtime.join("motorpool").join(format!("{name:08x}"))
+}
+
+/// Makes `path` and what is missing above it, 0700, or tightens what is there and ours.
+pub(crate) fn make_private(path: &Path) -> Result<(), DirError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| DirError::Create { path: path.to_owned(), source })?;
+    check_ours(path)?;
+    let unwritable = |source| DirError::NotWritable { path: path.to_owned(), source };
+    if fs::metadata(path).map_err(unwritable)?.mode() & 0o777 != 0o700 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(unwritable)?;
+    }
+    Ok(())
+}
+
+fn check_ours(path: &Path) -> Result<(), DirError> {
+    let unwritable = |source| DirError::NotWritable { path: path.to_owned(), source };
+    if fs::metadata(path).map_err(unwritable)?.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(DirError::NotOurs { path: path.to_owned() });
+    }
+    check_writable(path)
+}
+
+fn check_writable(path: &Path) -> Result<(), DirError> {
+    nix::unistd::access(path, nix::unistd::AccessFlags::W_OK)
+        .map_err(|errno| DirError::NotWritable { path: path.to_owned(), source: errno.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_state_directories_never_share_a_run_directory() {
+        let runtime = Path::new("/run/user/7");
+        let one = run_below(runtime, Path::new("/a"));
+        assert_ne!(one, run_below(runtime, Path::new("/b")));
+        assert_eq!(one, run_below(runtime, Path::new("/a")));
+        assert_eq!(one.file_name().map(std::ffi::OsStr::len), Some(8));
+    }
+
+    #[test]
+    fn a_made_directory_is_private_and_a_wide_one_is_tightened() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let path = top.path().join("a/b");
+        make_private(&path).expect("made");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("widened");
+        make_private(&path).expect("tightened");
+        assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_run_directory_too_long_for_sockets_is_refused_before_anything_is_made() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let state = top.path().join("x".repeat(120));
+        let dirs = Dirs { data: state.clone(), config: state.clone(), run: state.join("run"), state: state.clone() };
+        assert!(matches!(dirs.make_for_daemon(), Err(DirError::TooLong { .. })));
+        assert!(!state.exists());
+    }
+}

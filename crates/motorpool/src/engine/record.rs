@@ -1,0 +1,99 @@
+//! [`Install`]: what was installed, as the file `install.json` remembers it.
+use crate::{
+    dirs::Dirs,
+    disk::{self, Stamp, Sum},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// One installed engine. Its record is written after all its tests, so whoever has one may use the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Install {
+    /// The manifest's name.
+    pub(crate) engine: String,
+    /// The package's version.
+    pub(crate) version: String,
+    /// What the program says of itself.
+    pub(crate) reported: String,
+    pub(crate) program: PathBuf,
+    pub(crate) stamp: Stamp,
+    pub(crate) sha256: Sum,
+    /// How it was configured.
+    pub(crate) build: String,
+    /// RFC 3339.
+    pub(crate) installed: String,
+}
+
+/// Where the versions of the engine `name` are.
+pub(crate) fn engine_dir(dirs: &Dirs, name: &str) -> PathBuf {
+    dirs.data.join("engines").join(name)
+}
+
+fn record_path(version_dir: &Path) -> PathBuf {
+    version_dir.join("install.json")
+}
+
+impl Install {
+    pub(crate) fn read(version_dir: &Path) -> Option<Self> {
+        disk::read_record(&record_path(version_dir))
+    }
+
+    pub(crate) fn write(&self, version_dir: &Path) -> io::Result<()> {
+        disk::write_record(&record_path(version_dir), self)
+    }
+
+    /// Whether the program is, by size and time of change, the one that was tested.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        Stamp::of(&self.program).is_ok_and(|stamp| stamp == self.stamp)
+    }
+}
+
+/// Everything installed, by engine and version.
+pub(crate) fn installed(dirs: &Dirs) -> Vec<Install> {
+    let mut all: Vec<_> = folders(&dirs.data.join("engines"))
+        .iter()
+        .flat_map(|engine| folders(engine))
+        .filter_map(|version| Install::read(&version))
+        .collect();
+    all.sort_by(|a, b| (&a.engine, &a.version).cmp(&(&b.engine, &b.version)));
+    all
+}
+
+fn folders(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_version_with_its_record_is_installed_and_a_touched_program_shows() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = Dirs { data: top.path().into(), state: "/s".into(), run: "/r".into(), config: "/c".into() };
+        let version_dir = engine_dir(&dirs, "e").join("1");
+        fs::create_dir_all(&version_dir).expect("made");
+        assert_eq!(installed(&dirs), []);
+        let program = version_dir.join("p");
+        fs::write(&program, "x").expect("written");
+        let install = Install {
+            engine: "e".into(),
+            version: "1".into(),
+            reported: "v".into(),
+            stamp: Stamp::of(&program).expect("there"),
+            sha256: Sum::of_file(&program, |_| {}).expect("read"),
+            program: program.clone(),
+            build: String::new(),
+            installed: String::new(),
+        };
+        install.write(&version_dir).expect("written");
+        assert_eq!(installed(&dirs), [install.clone()]);
+        assert!(install.is_unchanged());
+        fs::write(&program, "xx").expect("written");
+        assert!(!install.is_unchanged());
+    }
+}

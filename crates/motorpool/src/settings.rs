@@ -1,0 +1,222 @@
+//! [`Settings`]: the configuration and the catalog, from the first place that has them.
+//!
+//! ```text
+//! motorpool.toml   --config ─► ./motorpool.toml, when it is safe ─► <config>/ ─► /etc/motorpool/ ─► defaults
+//! engines/*.toml   embedded, then those beside motorpool.toml
+//! catalog/*.toml   embedded, then pulled ones in the data directory, then those beside motorpool.toml
+//! ```
+//!
+//! A later file replaces an earlier one of the same name. A folder that somebody else can write to could make us run
+//! their programs, so what lies in the working directory is used only when it is the user's and nobody else's.
+use crate::{
+    dirs::Dirs,
+    exit::{Exit, Failure, chain},
+    out,
+};
+use motorpool_catalog::{
+    BudgetText, Catalog, Config, ConfigError, Manifest, Model, Source, UnknownModel, overlay_manifests, overlay_models,
+    parse_config, parse_manifest, parse_model, shipped,
+};
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+const FILE: &str = "motorpool.toml";
+const SYSTEM: &str = "/etc/motorpool";
+const BUDGET: &str = "MOTORPOOL_CAPACITY_BUDGET_GB";
+
+/// Everything that files say.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The configuration file; `None` when the defaults serve.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) config: Config,
+    pub(crate) catalog: Arc<Catalog>,
+}
+
+/// Why there are no settings.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingsError {
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Wrong(#[from] ConfigError),
+    #[error("{BUDGET} cannot be used")]
+    Budget(#[source] BudgetText),
+    #[error("defaults.model names no model")]
+    Default(#[source] UnknownModel),
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        let what = chain(&error);
+        match error {
+            SettingsError::Read { .. } => Self::new(Exit::Config, what, "check the path and its permissions"),
+            SettingsError::Wrong(error) => {
+                Self::new(Exit::Config, what, format_args!("correct {} and run this again", error.file()))
+            }
+            SettingsError::Budget(_) => {
+                Self::new(Exit::Config, what, "set it to a number of GiB such as 24, or unset it")
+            }
+            SettingsError::Default(_) => {
+                Self::new(Exit::Config, what, "correct it; `motorpool models` shows the names")
+            }
+        }
+    }
+}
+
+impl Settings {
+    /// Reads them all. `explicit` is what `--config` says.
+    pub(crate) fn load(dirs: &Dirs, explicit: Option<&Path>) -> Result<Self, SettingsError> {
+        let (file, beside) = match explicit {
+            Some(path) => (Some(path.to_owned()), folder_of(path)),
+            None => discover(dirs),
+        };
+        let config = match &file {
+            Some(path) => read_with(path, parse_config)?,
+            None => Config::default(),
+        };
+        let (manifests, models) = shipped();
+        let manifests = overlay_manifests(manifests, all_in::<Manifest>(&beside.join("engines"), parse_manifest)?);
+        let models = overlay_models(models, pulled(dirs)?);
+        let models = overlay_models(models, all_in::<Model>(&beside.join("catalog"), parse_model)?);
+        let catalog = Catalog::new(manifests, models)?;
+        if let Some(name) = &config.defaults.model {
+            catalog.resolve(name).map_err(SettingsError::Default)?;
+        }
+        Ok(Self { file, config, catalog: Arc::new(catalog) })
+    }
+}
+
+/// The configuration file, and the folder whose `engines/` and `catalog/` count.
+fn discover(dirs: &Dirs) -> (Option<PathBuf>, PathBuf) {
+    let here = Path::new(".").join(FILE);
+    if here.exists() {
+        match distrust(&here) {
+            None => return (Some(here), PathBuf::from(".")),
+            Some(why) => out::say(format_args!("ignoring ./{FILE}: {why}")),
+        }
+    }
+    let elsewhere = [dirs.config.as_path(), Path::new(SYSTEM)];
+    match elsewhere.iter().map(|dir| dir.join(FILE)).find(|path| path.exists()) {
+        Some(path) => {
+            let beside = folder_of(&path);
+            (Some(path), beside)
+        }
+        None => (None, dirs.config.clone()),
+    }
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Why a file in a folder that may be anybody's is not to be used.
+fn distrust(path: &Path) -> Option<&'static str> {
+    match fs::metadata(path) {
+        Ok(meta) if meta.uid() != nix::unistd::geteuid().as_raw() => {
+            Some("it is not yours; name it with --config to use it")
+        }
+        Ok(meta) if meta.mode() & 0o022 != 0 => Some("others can write to it; `chmod go-w` it to use it"),
+        Ok(_) => None,
+        Err(_) => Some("it cannot be read"),
+    }
+}
+
+type Parse<T> = fn(Source<'_>, &dyn Fn(&str) -> Option<String>) -> Result<T, ConfigError>;
+
+fn read_with<T>(path: &Path, parse: Parse<T>) -> Result<T, SettingsError> {
+    let text = fs::read_to_string(path).map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
+    let file = path.display().to_string();
+    Ok(parse(Source { file: &file, text: &text }, &|name| std::env::var(name).ok())?)
+}
+
+/// Every `*.toml` of a folder, by name; nothing when there is no such folder.
+fn all_in<T>(dir: &Path, parse: Parse<T>) -> Result<Vec<T>, SettingsError> {
+    let mut paths: Vec<_> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ext| ext == "toml") && path.is_file());
+    paths.sort();
+    let local = !dir.is_absolute();
+    paths.retain(|path| match distrust(path).filter(|_| local) {
+        None => true,
+        Some(why) => {
+            out::say(format_args!("ignoring {}: {why}", path.display()));
+            false
+        }
+    });
+    paths.iter().map(|path| read_with(path, parse)).collect()
+}
+
+/// The entries of models that were pulled from a source that no catalog names.
+fn pulled(dirs: &Dirs) -> Result<Vec<Model>, SettingsError> {
+    let homes = fs::read_dir(dirs.data.join("models")).into_iter().flatten().flatten();
+    let mut entries: Vec<_> = homes.map(|home| home.path().join("model.toml")).filter(|path| path.is_file()).collect();
+    entries.sort();
+    entries.iter().map(|path| read_with(path, parse_model)).collect()
+}
+
+/// What the environment says about the automatic budget.
+pub(crate) fn budget_of_environment() -> Result<Option<motorpool_vocab::Bytes>, SettingsError> {
+    match std::env::var(BUDGET) {
+        Ok(text) if !text.trim().is_empty() => {
+            motorpool_catalog::budget_from_env(&text).map(Some).map_err(SettingsError::Budget)
+        }
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn dirs(top: &Path) -> Dirs {
+        Dirs { data: top.join("data"), state: top.join("state"), run: top.join("run"), config: top.join("config") }
+    }
+
+    #[test]
+    fn with_no_file_the_defaults_serve() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let settings = Settings::load(&dirs(top.path()), None).expect("loaded");
+        assert_eq!(settings.config, Config::default());
+        assert!(settings.catalog.resolve("gemma3-270m").is_ok());
+    }
+
+    #[test]
+    fn files_beside_the_configuration_replace_shipped_ones_by_id() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        fs::create_dir_all(dirs.config.join("catalog")).expect("made");
+        fs::write(dirs.config.join(FILE), "[defaults]\nmodel = \"mine\"\n").expect("written");
+        let entry = "id = \"gemma3-270m\"\naliases = [\"mine\"]\nsource = { file = \"/m.gguf\" }\n";
+        fs::write(dirs.config.join("catalog/a.toml"), entry).expect("written");
+        let settings = Settings::load(&dirs, None).expect("loaded");
+        assert_eq!(settings.file, Some(dirs.config.join(FILE)));
+        assert_eq!(settings.catalog.resolve("mine").expect("there").id.as_str(), "gemma3-270m");
+        assert_eq!(settings.catalog.models().count(), 1);
+    }
+
+    #[test]
+    fn a_wrong_file_is_shown_with_its_place_and_code() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let path = top.path().join("x.toml");
+        fs::write(&path, "[server]\nlisen = []\n").expect("written");
+        let failure = Failure::from(Settings::load(&dirs(top.path()), Some(&path)).expect_err("wrong"));
+        assert_eq!(failure.exit, Exit::Config);
+        assert!(failure.what.contains("x.toml:2:1") && failure.what.contains("`listen`"), "{}", failure.what);
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_to_is_distrusted() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let path = top.path().join(FILE);
+        fs::write(&path, "").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("ours");
+        assert_eq!(distrust(&path), None);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("ours");
+        assert!(distrust(&path).is_some());
+    }
+}

@@ -1,0 +1,222 @@
+//! The command line as a program sees it: what it prints, where, and how it ends.
+use assert_cmd::Command;
+use predicates::prelude::*;
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::Path,
+    thread,
+};
+
+/// A home of its own for one test.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// `motorpool <args>`, with nothing of the tester's own directories.
+    fn motorpool(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_motorpool"));
+        for name in ["XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "MOTORPOOL_STATE_DIR"] {
+            command.env_remove(name);
+        }
+        command.env("HOME", self.path()).current_dir(self.path()).args(args);
+        command
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.motorpool(args).arg("--json").output().expect("it runs");
+        serde_json::from_slice(&output.stdout).expect("one JSON document on stdout")
+    }
+
+    fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path().join(path);
+        fs::create_dir_all(path.parent().expect("below home")).expect("made");
+        fs::write(path, content).expect("written");
+    }
+}
+
+/// Answers each connection with the next of `answers`; gives back the address and, at the end, the request heads.
+fn serve(answers: Vec<Vec<u8>>) -> (String, thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = format!("http://{}", listener.local_addr().expect("bound"));
+    let server = thread::spawn(move || {
+        let answer = |answer: Vec<u8>| {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let lines = BufReader::new(stream.try_clone().expect("a second handle")).lines();
+            let head: Vec<_> = lines.map(|line| line.expect("text")).take_while(|line| !line.is_empty()).collect();
+            stream.write_all(&answer).expect("taken");
+            head.join("\n").to_ascii_lowercase()
+        };
+        answers.into_iter().map(answer).collect()
+    });
+    (address, server)
+}
+
+fn answer(head: &str, body: &[u8]) -> Vec<u8> {
+    [format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n").as_bytes(), body].concat()
+}
+
+#[test]
+fn help_documents_every_exit_code() {
+    let home = Home::new();
+    home.motorpool(&["--help"])
+        .assert()
+        .success()
+        .stdout(predicate::str::contains("Exit codes:").and(predicate::str::contains("  8  no daemon answers")));
+    home.motorpool(&["--no-such-flag"]).assert().code(2);
+}
+
+#[test]
+fn without_a_daemon_the_commands_that_need_one_say_what_to_do() {
+    let home = Home::new();
+    for args in
+        [&["ps"][..], &["models"], &["load", "m"], &["unload", "--idle"], &["logs", "m"], &["run", "m", "hello"]]
+    {
+        let two_lines =
+            predicate::function(|text: &str| text.lines().filter(|line| !line.starts_with("loading")).count() == 2);
+        let assert = home.motorpool(args).assert().code(8).stdout("");
+        assert.stderr(
+            predicate::str::contains("no daemon is running")
+                .and(predicate::str::contains("motorpool up"))
+                .and(two_lines),
+        );
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_shown_with_its_place() {
+    let home = Home::new();
+    home.write("motorpool.toml", "[server]\nlisen = [\"127.0.0.1:1\"]\n");
+    let place =
+        predicate::str::contains("./motorpool.toml:2:1").and(predicate::str::contains("did you mean `listen`?"));
+    home.motorpool(&["model", "list"]).assert().code(3).stderr(place.and(predicate::str::contains("^^^^^")));
+    home.motorpool(&["model", "list", "--config", "/no/such.toml"]).assert().code(3);
+}
+
+#[test]
+fn a_configuration_that_others_can_write_to_is_left_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    home.write("motorpool.toml", "nonsense");
+    fs::set_permissions(home.path().join("motorpool.toml"), fs::Permissions::from_mode(0o666)).expect("ours");
+    let assert = home.motorpool(&["model", "list"]).assert().success();
+    assert.stderr(predicate::str::contains("ignoring ./motorpool.toml: others can write to it"));
+}
+
+#[test]
+fn an_unknown_model_is_not_found_and_its_neighbours_are_named() {
+    let home = Home::new();
+    let near = predicate::str::contains("did you mean `gemma3-270m`?");
+    home.motorpool(&["model", "show", "gemma3-270"]).assert().code(4).stderr(near);
+    home.motorpool(&["model", "pull", "hf:org/repo"]).assert().code(4);
+}
+
+#[test]
+fn a_pulled_model_is_continued_listed_verified_and_removed() {
+    let home = Home::new();
+    let model = motorpool::gguf::write::smoke_model();
+    let (first, rest) = model.split_at(1000);
+    let ok = format!("200 OK\r\netag: \"1\"\r\ncontent-length: {}", model.len());
+    let partial = format!(
+        "206 Partial Content\r\ncontent-range: bytes 1000-{}/{}\r\ncontent-length: {}",
+        model.len() - 1,
+        model.len(),
+        rest.len()
+    );
+    let (address, server) = serve(vec![answer(&ok, first), answer(&partial, rest)]);
+    let url = format!("{address}/models/tiny.gguf");
+    home.motorpool(&["model", "pull", &url]).assert().success().stdout(predicate::str::contains("tiny is ready"));
+    assert!(server.join().expect("served")[1].contains("range: bytes=1000-"));
+
+    home.motorpool(&["model", "pull", "tiny"]).assert().success();
+    let list = home.json(&["model", "list"]);
+    let tiny = list.as_array().into_iter().flatten().find(|row| row["id"] == "tiny").expect("listed");
+    assert_eq!((tiny["state"].as_str(), tiny["bytes"].as_u64()), (Some("ready"), Some(model.len() as u64)));
+    assert_eq!(home.json(&["model", "show", "tiny"])["architecture"].as_str().map(str::is_empty), Some(false));
+    home.motorpool(&["model", "verify", "tiny"]).assert().success();
+
+    let file = tiny["file"].as_str().expect("a path");
+    let mut damaged = model.clone();
+    *damaged.last_mut().expect("not empty") ^= 1;
+    fs::write(file, damaged).expect("written");
+    home.motorpool(&["model", "verify", "tiny"]).assert().code(6).stderr(predicate::str::contains("SHA-256"));
+    home.motorpool(&["model", "rm", "tiny"]).assert().success();
+    home.motorpool(&["model", "show", "tiny"]).assert().code(4);
+    assert!(!Path::new(file).exists());
+}
+
+#[test]
+fn what_is_no_model_is_not_kept() {
+    let home = Home::new();
+    let (address, server) = serve(vec![answer("200 OK\r\ncontent-length: 5", b"<html")]);
+    home.motorpool(&["model", "pull", &format!("{address}/m.gguf")]).assert().code(7);
+    server.join().expect("served");
+    assert_eq!(
+        fs::read_dir(home.path().join(".local/share/motorpool/models/m")).expect("there").count(),
+        1,
+        "its lock only"
+    );
+    home.motorpool(&["model", "pull", "http://example.com/m.gguf"])
+        .assert()
+        .code(6)
+        .stderr(predicate::str::contains("not encrypted"));
+}
+
+#[test]
+fn a_file_of_the_users_is_entered_and_never_removed() {
+    let home = Home::new();
+    home.write("mine.gguf", motorpool::gguf::write::smoke_model());
+    home.motorpool(&["model", "pull", "file:mine.gguf"]).assert().success();
+    home.motorpool(&["model", "verify"]).assert().success().stdout("mine whole\n");
+    home.motorpool(&["model", "rm", "mine"]).assert().success();
+    assert!(home.path().join("mine.gguf").exists());
+    home.motorpool(&["model", "pull", "file:/no/such.gguf"]).assert().code(4);
+}
+
+#[test]
+fn a_missing_prerequisite_is_named_with_the_line_that_brings_it() {
+    let home = Home::new();
+    let assert = home.motorpool(&["engine", "install"]).env("PATH", "/nonexistent").env_remove("CXX").assert().code(5);
+    assert.stderr(predicate::str::contains("C++ compiler").and(predicate::str::contains("make are missing")));
+    home.motorpool(&["engine", "install", "sd-server"]).assert().code(4);
+    home.motorpool(&["engine", "verify"]).assert().code(4).stderr(predicate::str::contains("motorpool engine install"));
+    home.motorpool(&["engine", "remove", "../.."]).assert().code(4);
+}
+
+#[test]
+fn the_doctor_names_each_fault_with_its_cure() {
+    let home = Home::new();
+    let output = home.motorpool(&["doctor", "--json"]).env("PATH", "/nonexistent").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(12));
+    let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let faults: Vec<_> = findings.as_array().into_iter().flatten().filter(|f| f["state"] == "fault").collect();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert_eq!(faults[0]["what"], "engine");
+    assert!(faults[0]["cure"].as_str().is_some_and(|cure| cure.contains("motorpool engine install llama-server")));
+    assert!(!home.path().join(".local").exists(), "it changes nothing");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "the test closes the program's stdout itself")]
+fn a_closed_reader_ends_it_quietly() {
+    let home = Home::new();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_motorpool"))
+        .args(["model", "list"])
+        .env("HOME", home.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
