@@ -1,0 +1,181 @@
+//! The one loop and its handle over real processes: the fake engine under a real keeper.
+use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
+use motorpool_pool::{Answer, Ask, Budget, Force, PoolConfig, Refusal};
+use motorpool_supervisor::{KeeperProgram, PoolHandle, Settings, start};
+use motorpool_testkit::{Behaviour, Client, Deaf, End, Exit, FakeModel, Gate, Load, Moment, Stop, binary, eventually};
+use motorpool_vocab::{Bytes, EngineKey, FailureClass, Holder, ModelId, PhaseView, StopReason};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// A state directory, two or more fake models of 600 MiB each, and a pool over them.
+struct House {
+    folder: TempDir,
+    models: Vec<FakeModel>,
+    denials: Arc<Mutex<Vec<String>>>,
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+impl House {
+    fn new(behaviours: &[Behaviour]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        for name in ["state", "state/logs", "run"] {
+            std::fs::create_dir_all(folder.path().join(name)).expect("a directory");
+        }
+        let models = behaviours.iter().zip(["a", "b", "c"]);
+        let models = models
+            .map(|(behaviour, name)| FakeModel::write(folder.path(), name, behaviour).expect("written"))
+            .collect();
+        Self { folder, models, denials: Arc::default() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn open(&self, budget_mib: u64) -> PoolHandle {
+        self.open_with(budget_mib, Bytes::mib(600))
+    }
+
+    fn open_with(&self, budget_mib: u64, declared: Bytes) -> PoolHandle {
+        let models = self.models.iter().zip(["a", "b", "c"]).map(|(fake, id)| {
+            let source = ModelSource::File(fake.path().to_owned());
+            let mut model = Model::new(ModelId::new(id).expect("an id"), "llama-server", source);
+            model.declared = Some(declared);
+            model.slots = Some(2);
+            model
+        });
+        let catalog = Catalog::new(shipped().0, models.collect()).expect("a catalog");
+        let denials = Arc::clone(&self.denials);
+        let settings = Settings {
+            keeper: KeeperProgram { program: binary("keeper-under-test"), args: vec![] },
+            state: self.path("state"),
+            run: self.path("run"),
+            environment: std::env::vars_os().collect(),
+            discover: Box::new(|_| Ok(binary("motorpool-fake-engine"))),
+            locate: Box::new(|model| match &model.source {
+                ModelSource::File(path) => Ok(path.clone()),
+                other => panic!("{other:?} is no file"),
+            }),
+            on_denial: Box::new(move |denial| denials.lock().expect("no panic").push(denial.to_string())),
+        };
+        let config = PoolConfig {
+            budget: Budget::of(Bytes::mib(budget_mib)),
+            polite_within: Duration::from_secs(2),
+            ..PoolConfig::default()
+        };
+        start(settings, Arc::new(catalog), config).expect("a pool")
+    }
+}
+
+fn ask(model: &str) -> Ask {
+    Ask::lease(ModelId::new(model).expect("an id"), Holder { request: model.to_owned(), ..Holder::default() })
+}
+
+fn key(model: &str) -> EngineKey {
+    format!("llama-server:{model}:0").parse().expect("a key")
+}
+
+fn phase(pool: &PoolHandle, model: &str) -> Option<PhaseView> {
+    pool.snapshot().entries.iter().find(|e| e.key == key(model)).map(|e| e.phase)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_on_an_engine_that_answers_and_comes_back_when_dropped() {
+    let house = House::new(&[Behaviour::default()]);
+    let pool = house.open(1024);
+    let lease = pool.acquire(ask("a")).await.expect("a lease");
+    let answer = Client::new(lease.endpoint().clone()).get("/health").await.expect("an answer");
+    assert_eq!(answer.status, 200);
+    assert_eq!(lease.gate().width(), 2, "the slots that the engine says it has");
+    drop(lease);
+    let warm = pool.acquire(ask("a")).await.expect("a warm lease");
+    assert_eq!(house.models[0].starts().len(), 1);
+    drop(warm);
+    eventually("no lease is held", async || pool.snapshot().entries.iter().all(|e| e.leases.is_empty()).then_some(()))
+        .await;
+    assert_eq!(pool.unload_idle(key("a")).await, Answer::Unloaded);
+    assert_eq!(pool.snapshot().pool.committed, Bytes::ZERO);
+    let record = pool.snapshot().entries[0].last_exit.clone().expect("a record");
+    assert_eq!((record.code, record.reason, record.class), (Some(0), StopReason::User, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_engine_makes_room_for_another() {
+    let house = House::new(&[Behaviour::default(), Behaviour::default()]);
+    let pool = house.open(1024);
+    drop(pool.acquire(ask("a")).await.expect("a lease"));
+    drop(pool.acquire(ask("b")).await.expect("a lease"));
+    assert_eq!((phase(&pool, "a"), phase(&pool, "b")), (Some(PhaseView::Idle), Some(PhaseView::Ready)));
+    assert_eq!(pool.snapshot().pool.committed, Bytes::mib(600));
+    assert_eq!(pool.shutdown().await, vec![]);
+    assert_eq!(pool.snapshot().pool.committed, Bytes::ZERO);
+    assert!(matches!(pool.acquire(ask("a")).await, Err(Refusal::ShuttingDown)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denial_is_written_before_its_refusal_is_heard() {
+    let house = House::new(&[Behaviour::default()]);
+    let pool = house.open_with(1024, Bytes::gib(2));
+    assert!(matches!(pool.acquire(ask("a")).await, Err(Refusal::CapacityDenied(_))));
+    let written = house.denials.lock().expect("no panic").clone();
+    assert_eq!(written, ["budget exhausted: would commit 2147483648 against 1073741824"]);
+    assert_eq!(house.models[0].starts(), vec![]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_dies_while_loading_is_told_with_its_class_and_last_lines() {
+    let exit = Exit {
+        at: Moment::Loading,
+        how: End::Code(1),
+        log: vec![
+            "error loading model: tensor 'x' data is not within the file bounds, model is corrupted or incomplete"
+                .into(),
+        ],
+        first_starts: None,
+    };
+    let house = House::new(&[Behaviour { exit: Some(exit), ..Behaviour::default() }]);
+    let pool = house.open(1024);
+    let Err(Refusal::StartFailed { fault, .. }) = pool.acquire(ask("a")).await else { panic!("a refusal") };
+    assert_eq!(fault.class, FailureClass::ModelCorrupt);
+    assert!(fault.tail.iter().any(|line| line.contains("not within the file bounds")), "{:?}", fault.tail);
+    assert_eq!(pool.snapshot().pool.committed, Bytes::ZERO);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_the_future_of_an_acquire_cancels_it_and_the_load_is_let_finish() {
+    let house = House::new(&[Behaviour::default()]);
+    let gate = Gate::closed(house.folder.path(), "load");
+    let load = Load { gates: vec![gate.file()], ..Load::default() };
+    house.models[0].behave(&Behaviour { load, ..Behaviour::default() }).expect("written");
+    let pool = house.open(1024);
+    let waits = tokio::time::timeout(Duration::from_millis(300), pool.acquire(ask("a"))).await;
+    assert!(waits.is_err(), "it is still loading");
+    eventually("the ticket is gone", async || {
+        pool.snapshot().entries.first().is_some_and(|e| e.n_tickets == 0).then_some(())
+    })
+    .await;
+    gate.open().expect("opened");
+    eventually("it became ready", async || (phase(&pool, "a") == Some(PhaseView::Ready)).then_some(())).await;
+    pool.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_does_not_hear_is_killed_and_force_does_not_wait() {
+    let stop = Stop { deaf_to: vec![Deaf::Sigterm, Deaf::ExitCommand], ..Stop::default() };
+    let house = House::new(&[Behaviour { stop, ..Behaviour::default() }]);
+    let pool = house.open(1024);
+    drop(pool.acquire(ask("a")).await.expect("a lease"));
+    let gone = tokio::time::timeout(SOON, pool.evict(key("a"), Force::No)).await.expect("in time");
+    assert_eq!(gone, Answer::Unloaded);
+    let record = pool.snapshot().entries[0].last_exit.clone().expect("a record");
+    assert_eq!(record.signal, Some(9));
+    let lease = pool.acquire(ask("a")).await.expect("a lease");
+    let spawn = lease.spawn();
+    assert_eq!(pool.evict(key("a"), Force::Yes).await, Answer::Unloaded);
+    assert_eq!(pool.exit_of(spawn, SOON).await.map(|record| record.reason), Some(StopReason::User));
+}
