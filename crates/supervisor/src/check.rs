@@ -1,198 +1,246 @@
-//! Looks at an engine's program and a model's file before anything is touched for them.
-//!
-//! A file's verdict is kept by its identity, so a file that did not change is read once.
-use crate::handle::Post;
-use motorpool_catalog::{Catalog, Manifest, Model};
-use motorpool_gguf::{Header, check_shards, read_header, shard_names};
-use motorpool_pool::{BuildId, Facts, Input, StartFault};
-use motorpool_vocab::{Bytes, EngineKey, FailureClass, FileId};
+//! Looks at program and model file before anything is evicted for them. Touches nothing; blocks.
+use motorpool_catalog::{Manifest, Model};
+use motorpool_gguf::{GgufError, Header, check_shards, read_header, shard_names};
+use motorpool_pool::{Facts, StartFault};
+use motorpool_vocab::{Bytes, FailureClass, FileId};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
+    error::Error,
     fmt,
     fs::{self, File},
-    io::{self, BufReader},
+    io::{self, BufReader, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
 };
-use tokio::sync::mpsc;
 
 /// Finds the program of an engine.
 pub type Discover = Box<dyn Fn(&Manifest) -> Result<PathBuf, StartFault> + Send + Sync>;
 /// Finds the file of a model.
 pub type Locate = Box<dyn Fn(&Model) -> Result<PathBuf, StartFault> + Send + Sync>;
 
-/// What a header says, as far as a launch needs it.
-#[derive(Clone, Debug, Default)]
-struct Told {
+/// Files whose verdicts are remembered.
+const MAX_VERDICTS: usize = 1024;
+
+/// What a model's header says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Judged {
     context_length: Option<u32>,
     architecture: Option<String>,
 }
 
+type Verdict = Result<Judged, StartFault>;
+
+/// Looks at programs and model files; remembers what it read of a file for as long as that is the same file.
 pub(crate) struct Checker {
-    catalog: Arc<Catalog>,
     discover: Discover,
     locate: Locate,
-    verdicts: Mutex<HashMap<Vec<FileId>, Result<Told, StartFault>>>,
-}
-
-impl Checker {
-    pub(crate) fn new(catalog: Arc<Catalog>, discover: Discover, locate: Locate) -> Self {
-        Self { catalog, discover, locate, verdicts: Mutex::default() }
-    }
-
-    /// Checks on a thread that may block; the verdict comes as an input.
-    pub(crate) fn spawn(
-        self: Arc<Self>,
-        build: BuildId,
-        key: EngineKey,
-        model: Arc<Model>,
-        inbox: mpsc::WeakUnboundedSender<Post>,
-    ) {
-        tokio::spawn(async move {
-            let checked = tokio::task::spawn_blocking(move || self.check(&key, &model)).await;
-            let result = checked
-                .unwrap_or_else(|_| Err(fault(FailureClass::Unknown, "the check of the model's file broke off")));
-            if let Some(inbox) = inbox.upgrade() {
-                // A loop that is gone needs no verdict.
-                let _ = inbox.send(Post::Input(Input::Checked { build, result }));
-            }
-        });
-    }
-
-    fn check(&self, key: &EngineKey, model: &Model) -> Result<Facts, StartFault> {
-        let manifest = self.catalog.manifest(key.provider()).ok_or_else(|| {
-            fault(FailureClass::EngineMissing, format!("no engine manifest is named {}", key.provider()))
-        })?;
-        let program = (self.discover)(manifest)?;
-        let model_path = (self.locate)(model)?;
-        let shards = shards_of(&model_path)?;
-        let files = shards.iter().map(|path| Ok((path, identify(path)?))).collect::<Result<Vec<_>, StartFault>>()?;
-        let told = self.verdict(&files)?;
-        Ok(Facts {
-            program,
-            model_path,
-            files: files.into_iter().map(|(_, id)| (id, Bytes::new(id.size))).collect(),
-            context_length: told.context_length,
-            architecture: told.architecture,
-        })
-    }
-
-    fn verdict(&self, files: &[(&PathBuf, FileId)]) -> Result<Told, StartFault> {
-        let ids: Vec<FileId> = files.iter().map(|(_, id)| *id).collect();
-        if let Some(known) = self.verdicts.lock().get(&ids) {
-            return known.clone();
-        }
-        let verdict = read_all(files);
-        self.verdicts.lock().insert(ids, verdict.clone());
-        verdict
-    }
+    verdicts: Mutex<HashMap<Vec<FileId>, Verdict>>,
 }
 
 impl fmt::Debug for Checker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checker").finish_non_exhaustive()
+        f.debug_struct("Checker").field("verdicts", &self.verdicts.lock().len()).finish_non_exhaustive()
     }
 }
 
-fn shards_of(first: &Path) -> Result<Vec<PathBuf>, StartFault> {
-    let Some(name) = first.file_name().and_then(|name| name.to_str()) else { return Ok(vec![first.to_owned()]) };
-    match shard_names(name) {
-        Ok(Some(names)) => Ok(names.iter().map(|name| first.with_file_name(name)).collect()),
-        Ok(None) => Ok(vec![first.to_owned()]),
-        Err(error) => Err(fault(error.class(), format!("{}: {error}", first.display()))),
+impl Checker {
+    pub(crate) fn new(discover: Discover, locate: Locate) -> Self {
+        Self { discover, locate, verdicts: Mutex::new(HashMap::new()) }
     }
+
+    /// Whether a start could succeed, and what it would be given.
+    pub(crate) fn check(&self, manifest: &Manifest, model: &Model) -> Result<Facts, StartFault> {
+        let program = (self.discover)(manifest)?;
+        let model_path = (self.locate)(model)?;
+        let paths = files_of(&model_path)?;
+        let files = paths.iter().map(|path| identify(path)).collect::<Result<Vec<_>, _>>()?;
+        let Judged { context_length, architecture } = self.verdict(&paths, &files)?;
+        let files = files.into_iter().map(|id| (id, Bytes::new(id.size))).collect();
+        Ok(Facts { program, model_path, files, context_length, architecture })
+    }
+
+    fn verdict(&self, paths: &[PathBuf], files: &[FileId]) -> Verdict {
+        if let Some(known) = self.verdicts.lock().get(files) {
+            return known.clone();
+        }
+        let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
+        let verdict = match judge(paths, files) {
+            // What the disk did not give is no property of the file.
+            Err(error @ GgufError::Io { .. }) => return Err(fault(FailureClass::Unknown, about(first, &error))),
+            // An engine may know a type that we do not; it decides.
+            Err(GgufError::UnknownSize { .. }) => Ok(Judged::default()),
+            Err(error) => Err(fault(error.class(), about(first, &error))),
+            Ok(judged) => Ok(judged),
+        };
+        let mut verdicts = self.verdicts.lock();
+        if verdicts.len() >= MAX_VERDICTS {
+            verdicts.clear();
+        }
+        verdicts.insert(files.to_vec(), verdict.clone());
+        verdict
+    }
+}
+
+/// The file and its further shards.
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, StartFault> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let shards = shard_names(name).map_err(|error| fault(error.class(), about(path, &error)))?;
+    let beside = |names: Vec<String>| names.into_iter().map(|name| path.with_file_name(name)).collect();
+    Ok(shards.map_or_else(|| vec![path.to_owned()], beside))
 }
 
 fn identify(path: &Path) -> Result<FileId, StartFault> {
-    let about = |error: io::Error| {
+    let metadata = fs::metadata(path).map_err(|error| {
         let class = match error.kind() {
-            io::ErrorKind::NotFound => FailureClass::ModelMissing,
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FailureClass::ModelMissing,
             _ => FailureClass::Unknown,
         };
-        fault(class, format!("model file {}: {error}", path.display()))
-    };
-    let metadata = fs::metadata(path).map_err(about)?;
+        fault(class, about(path, &error))
+    })?;
     if !metadata.is_file() {
-        return Err(fault(FailureClass::ModelCorrupt, format!("{} is not a file", path.display())));
+        return Err(fault(FailureClass::ModelCorrupt, format!("model file {}: not a file", path.display())));
     }
     let mtime_nanos = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
     Ok(FileId { device: metadata.dev(), inode: metadata.ino(), size: metadata.len(), mtime_nanos })
 }
 
-fn read_all(files: &[(&PathBuf, FileId)]) -> Result<Told, StartFault> {
-    let headers = files.iter().map(|(path, id)| read_one(path, id.size)).collect::<Result<Vec<_>, _>>()?;
-    let first = files.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
-    check_shards(&headers).map_err(|error| fault(error.class(), format!("{first}: {error}")))?;
-    let Some(header) = headers.first() else { return Ok(Told::default()) };
-    Ok(Told {
-        context_length: header.context_length().and_then(|n| u32::try_from(n).ok()),
-        architecture: header.architecture().map(str::to_owned),
+/// Reads headers where there are any: engines of other formats judge their own files.
+fn judge(paths: &[PathBuf], files: &[FileId]) -> Result<Judged, GgufError> {
+    if !paths.first().is_some_and(|first| is_gguf(first)) {
+        return Ok(Judged::default());
+    }
+    let headers: Vec<Header> =
+        paths.iter().zip(files).map(|(path, id)| read_one(path, id.size)).collect::<Result<_, _>>()?;
+    check_shards(&headers)?;
+    let header = headers.first();
+    Ok(Judged {
+        context_length: header.and_then(Header::context_length).and_then(|n| u32::try_from(n).ok()),
+        architecture: header.and_then(Header::architecture).map(str::to_owned),
     })
 }
 
-fn read_one(path: &Path, size: u64) -> Result<Header, StartFault> {
-    let file = File::open(path)
-        .map_err(|error| fault(FailureClass::ModelMissing, format!("model file {}: {error}", path.display())))?;
+fn read_one(path: &Path, size: u64) -> Result<Header, GgufError> {
+    let file = File::open(path).map_err(|source| GgufError::Io { at: 0, source })?;
     read_header(BufReader::with_capacity(1 << 16, file), size)
-        .map_err(|error| fault(error.class(), format!("model file {}: {error}", path.display())))
 }
 
-fn fault(class: FailureClass, message: impl Into<String>) -> StartFault {
-    StartFault { class, message: message.into(), tail: vec![] }
+/// By name, or by the first bytes for files that are named by their hash.
+fn is_gguf(path: &Path) -> bool {
+    let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let begins = || {
+        let mut magic = [0; 4];
+        File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"GGUF"
+    };
+    named || begins()
+}
+
+fn about(path: &Path, error: &dyn Error) -> String {
+    format!("model file {}: {}", path.display(), sentence(error))
+}
+
+fn fault(class: FailureClass, message: String) -> StartFault {
+    StartFault { class, message, tail: vec![] }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn sentence(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_catalog::{ModelSource, shipped};
-    use motorpool_gguf::write::smoke_model;
+    use motorpool_catalog::ModelSource;
     use motorpool_vocab::ModelId;
 
-    fn checked(file: &Path) -> Result<Facts, StartFault> {
-        let (manifests, _) = shipped();
-        let model = Model::new(ModelId::new("m").expect("an id"), "llama-server", ModelSource::File(file.to_owned()));
-        let catalog = Arc::new(Catalog::new(manifests, vec![model]).expect("a catalog"));
-        let located = file.to_owned();
-        let checker =
-            Checker::new(catalog.clone(), Box::new(|_| Ok("/bin/sh".into())), Box::new(move |_| Ok(located.clone())));
-        let model = catalog.resolve("m").expect("it is there").clone();
-        checker.check(&"llama-server:m:0".parse().expect("a key"), &model)
+    fn manifest() -> Manifest {
+        let (manifests, _) = motorpool_catalog::shipped();
+        manifests.into_iter().next().expect("one is shipped")
+    }
+
+    fn model(path: &Path) -> Model {
+        Model::new(ModelId::new("m").expect("no colon"), "llama-server", ModelSource::File(path.to_owned()))
+    }
+
+    fn checker() -> Checker {
+        let locate: Locate = Box::new(|model| match &model.source {
+            ModelSource::File(path) => Ok(path.clone()),
+            _ => Err(fault(FailureClass::ModelMissing, "not pulled".into())),
+        });
+        Checker::new(Box::new(|_| Ok("/bin/engine".into())), locate)
+    }
+
+    fn check(path: &Path) -> Result<Facts, FailureClass> {
+        checker().check(&manifest(), &model(path)).map_err(|fault| fault.class)
     }
 
     #[test]
-    fn a_whole_file_is_passed_with_what_its_header_says() {
+    fn a_whole_model_is_described() {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        let path = folder.path().join("m.gguf");
-        fs::write(&path, smoke_model()).expect("written");
-        let facts = checked(&path).expect("passed");
-        assert_eq!(facts.architecture.as_deref(), Some("llama"));
+        let path = folder.path().join("a.gguf");
+        let bytes = motorpool_gguf::write::smoke_model();
+        fs::write(&path, &bytes).expect("writable");
+        let facts = check(&path).expect("a model");
+        assert_eq!(facts.program, PathBuf::from("/bin/engine"));
+        assert_eq!(facts.model_path, path);
         assert_eq!(facts.files.len(), 1);
-        assert_eq!(facts.files[0].1, Bytes::new(smoke_model().len() as u64));
+        assert_eq!(facts.files[0].1.get(), u64::try_from(bytes.len()).expect("small"));
+        assert!(facts.architecture.is_some() && facts.context_length.is_some());
+        fs::rename(&path, folder.path().join("sha256-abc")).expect("ours");
+        assert!(check(&folder.path().join("sha256-abc")).expect("a model").architecture.is_some());
     }
 
     #[test]
-    fn what_is_missing_cut_garbage_or_no_file_is_told_apart() {
+    fn what_cannot_be_loaded_is_classed() {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        let class = |path: &Path| checked(path).expect_err("refused").class;
-        assert_eq!(class(&folder.path().join("nowhere.gguf")), FailureClass::ModelMissing);
-        assert_eq!(class(folder.path()), FailureClass::ModelCorrupt);
-        let path = folder.path().join("m.gguf");
-        let whole = smoke_model();
-        fs::write(&path, &whole[..whole.len() - 100]).expect("written");
-        assert_eq!(class(&path), FailureClass::ModelCorrupt);
-        fs::write(&path, b"not a model at all").expect("written");
-        assert_eq!(class(&path), FailureClass::ModelCorrupt);
+        let path = |name: &str| folder.path().join(name);
+        let bytes = motorpool_gguf::write::smoke_model();
+        fs::write(path("cut.gguf"), &bytes[..bytes.len() / 2]).expect("writable");
+        fs::write(path("empty.gguf"), "").expect("writable");
+        fs::write(path("other.gguf"), "not a model at all").expect("writable");
+        fs::write(path("big-00001-of-00002.gguf"), &bytes).expect("writable");
+        assert_eq!(check(&path("absent.gguf")), Err(FailureClass::ModelMissing));
+        for name in ["cut.gguf", "empty.gguf", "other.gguf"] {
+            assert_eq!(check(&path(name)), Err(FailureClass::ModelCorrupt), "{name}");
+        }
+        assert_eq!(check(&path("big-00001-of-00002.gguf")), Err(FailureClass::ModelMissing), "its second shard");
     }
 
     #[test]
-    fn a_missing_shard_is_named() {
+    fn another_format_is_its_engines_business() {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        let path = folder.path().join("m-00001-of-00002.gguf");
-        fs::write(&path, smoke_model()).expect("written");
-        let refused = checked(&path).expect_err("refused");
-        assert_eq!(refused.class, FailureClass::ModelMissing);
-        assert!(refused.message.contains("m-00002-of-00002.gguf"), "{}", refused.message);
+        let path = folder.path().join("model.bin");
+        fs::write(&path, "12345").expect("writable");
+        let facts = check(&path).expect("a file");
+        assert_eq!((facts.files[0].1.get(), facts.architecture), (5, None));
+        assert_eq!(check(folder.path()), Err(FailureClass::ModelCorrupt), "no file at all");
+    }
+
+    #[test]
+    fn an_engine_that_is_not_there_is_said_before_the_model_is_looked_at() {
+        let missing = || fault(FailureClass::EngineMissing, "install it first".into());
+        let checker = Checker::new(Box::new(move |_| Err(missing())), Box::new(|_| panic!("looked at")));
+        assert_eq!(checker.check(&manifest(), &model(Path::new("/m"))), Err(missing()));
+    }
+
+    #[test]
+    fn a_verdict_holds_for_as_long_as_the_file_is_the_same() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("a.gguf");
+        fs::write(&path, "not a model").expect("writable");
+        let checker = checker();
+        let class = || checker.check(&manifest(), &model(&path)).err().map(|fault| fault.class);
+        assert_eq!(class(), Some(FailureClass::ModelCorrupt));
+        assert_eq!(class(), Some(FailureClass::ModelCorrupt));
+        assert_eq!(checker.verdicts.lock().len(), 1);
+        fs::write(&path, motorpool_gguf::write::smoke_model()).expect("writable");
+        assert_eq!(class(), None, "a replaced file is looked at anew");
     }
 }

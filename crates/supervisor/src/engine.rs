@@ -83,14 +83,18 @@ pub struct Engine {
 }
 
 impl Launcher {
-    /// Takes the state directory (which must be there) and settles what an earlier supervisor left: after this
-    /// nothing of it lives but the leftovers. Blocks.
-    pub fn open(keeper: KeeperProgram, state: &Path) -> Result<(Self, Vec<Leftover>), OpenError> {
+    /// Takes the state directory, which must be there. Before anything is started, [`Launcher::settle`] it.
+    pub fn open(keeper: KeeperProgram, state: &Path) -> Result<Self, OpenError> {
         let lock = Arc::new(StateLock::take(state)?);
         let boot = boot_id(Path::new("/"))?;
         let journal = Arc::new(Journal::open(&state.join("journal.jsonl"))?);
-        let left = settle(&journal, &boot, SETTLE_WITHIN)?;
-        Ok((Self { keeper, journal, boot, _lock: lock }, left))
+        Ok(Self { keeper, journal, boot, _lock: lock })
+    }
+
+    /// Ends what an earlier supervisor left: after this nothing of it lives but what is returned. Blocks for as long
+    /// as dying takes.
+    pub fn settle(&self) -> Result<Vec<Leftover>, JournalError> {
+        settle(&self.journal, &self.boot, SETTLE_WITHIN)
     }
 
     /// The first number that was never given to an engine.

@@ -1,215 +1,261 @@
-//! [`PoolHandle`]: how everybody else asks the pool; [`Lease`]: what they hold.
+//! [`PoolHandle`]: how everybody but the loop speaks with the pool. [`Lease`]: what a request holds.
 //!
-//! The warm path touches the pool value not at all: the table of open gates is read, one compare-exchange enters,
-//! one message tells. Everything else is a message with a place for the answer. Whoever drops the future of an
-//! acquire has cancelled it; whoever drops a lease has given it back, on every path.
+//! ```text
+//! acquire ── warm: Gate::try_enter ─────────► Lease     one compare-exchange; the loop is told afterwards
+//!        └── cold: Post::Acquire ─► loop ─► oneshot ─► Lease | Refusal
+//! ```
+//!
+//! Whoever stops waiting is taken out by a guard's drop. A lease that was granted to somebody who left is dropped
+//! with the answer that nobody took, and so given back like any other.
 use arc_swap::ArcSwap;
-use motorpool_devices::now;
-use motorpool_pool::{Answer, Ask, Force, Grant, Input, Refusal, RequestId, Want};
+use motorpool_pool::{Answer, Ask, Force, Grant, Held, Input, Refusal, RequestId, Want};
 use motorpool_vocab::{
-    Endpoint, EngineKey, Event, ExitRecord, Gate, Holder, ModelId, Now, PhaseView, Snapshot, Spawn, TryEnter,
+    Endpoint, EngineKey, EntryView, Event, ExitRecord, Gate, Holder, ModelId, Now, PhaseView, Snapshot, Spawn, TryEnter,
 };
+use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+/// Events that a slow subscriber may be behind before it is told that it missed some.
+const EVENTS: usize = 1024;
+/// Exits that are remembered by number.
+const EXITS: usize = 256;
 /// A loop that did not turn for so long is stuck.
-const STUCK_AFTER: Duration = Duration::from_secs(5);
+const TURNS_WITHIN: Duration = Duration::from_secs(5);
 
-/// The way to the one task that owns the pool. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct PoolHandle {
-    inbox: mpsc::UnboundedSender<Post>,
-    shared: Arc<Shared>,
-}
-
-/// What the loop lets everybody see.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) warm: ArcSwap<HashMap<ModelId, Grant>>,
-    pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
-    pub(crate) events: broadcast::Sender<Event>,
-    /// When the loop turned last, in nanoseconds of [`now`].
-    pub(crate) turned_at: AtomicU64,
-    pub(crate) logs: PathBuf,
-    next_request: AtomicU64,
-}
-
-/// What is in the inbox of the loop.
+/// One thing for the loop to take.
 #[derive(Debug)]
 pub(crate) enum Post {
-    /// News, or a request that needs no answer.
+    /// Something happened.
     Input(Input),
-    /// A request, and where its answer goes.
-    Asked(Input, RequestId, Asker),
+    /// Somebody wants a lease.
+    Lease { id: RequestId, ask: Ask, answer: oneshot::Sender<Result<Lease, Refusal>>, notices: Option<Notices> },
+    /// Somebody wants a model resident.
+    Load { id: RequestId, ask: Ask, answer: oneshot::Sender<Result<EngineKey, Refusal>> },
+    /// An operator asks.
+    Operate { id: RequestId, input: Input, answer: oneshot::Sender<Answer> },
 }
 
-/// Where an answer goes.
+/// Where a waiting caller hears who holds what it waits for.
+pub type Notices = mpsc::UnboundedSender<Vec<Held>>;
+pub(crate) type Inbox = mpsc::UnboundedSender<Post>;
+/// Engines that can be entered without asking, by model.
+pub(crate) type Warm = HashMap<ModelId, Arc<Grant>>;
+
+/// What the loop shows to all handles.
 #[derive(Debug)]
-pub(crate) enum Asker {
-    Lease(oneshot::Sender<Result<Lease, Refusal>>),
-    Resident(oneshot::Sender<Result<EngineKey, Refusal>>),
-    Operator(oneshot::Sender<Answer>),
-}
-
-/// One request's hold on a ready engine, to the last byte of its response. Dropping it gives it back.
-#[derive(Debug)]
-pub struct Lease {
-    id: RequestId,
-    grant: Grant,
-    inbox: mpsc::UnboundedSender<Post>,
-}
-
-/// Sends `Cancel` unless the answer came.
-struct CancelOnDrop<'a> {
-    handle: &'a PoolHandle,
-    id: RequestId,
-    armed: Armed,
-}
-
-#[derive(PartialEq, Eq)]
-enum Armed {
-    Yes,
-    No,
+pub(crate) struct Shared {
+    pub(crate) warm: ArcSwap<Warm>,
+    pub(crate) events: broadcast::Sender<Event>,
+    next_request: AtomicU64,
+    turned_at: AtomicU64,
+    settled: AtomicBool,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    exits: Mutex<VecDeque<ExitRecord>>,
+    logs: PathBuf,
 }
 
 impl Shared {
-    pub(crate) fn new(logs: PathBuf) -> Self {
-        Self {
+    pub(crate) fn new(logs: PathBuf) -> (Arc<Self>, watch::Sender<Arc<Snapshot>>) {
+        let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
+        let shared = Self {
             warm: ArcSwap::default(),
-            snapshot: watch::Sender::new(Arc::default()),
-            events: broadcast::Sender::new(1024),
-            turned_at: AtomicU64::new(now().as_nanos()),
-            logs,
+            events: broadcast::Sender::new(EVENTS),
             next_request: AtomicU64::new(1),
+            turned_at: AtomicU64::new(motorpool_devices::now().as_nanos()),
+            settled: AtomicBool::new(false),
+            snapshots,
+            exits: Mutex::new(VecDeque::new()),
+            logs,
+        };
+        (Arc::new(shared), sender)
+    }
+
+    pub(crate) fn turned(&self, now: Now) {
+        self.turned_at.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn settled(&self) {
+        self.settled.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn remember(&self, exit: ExitRecord) {
+        let mut exits = self.exits.lock();
+        if exits.len() == EXITS {
+            exits.pop_front();
         }
+        exits.push_back(exit);
+    }
+
+    /// The log of `key`: every byte of it that is no plain letter is written as `%xx`, so no key leaves the folder.
+    pub(crate) fn log_path(&self, key: &EngineKey) -> PathBuf {
+        use std::fmt::Write as _;
+        let mut name = String::new();
+        for byte in key.to_string().bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => name.push(char::from(byte)),
+                _ => write!(name, "%{byte:02X}").expect("a String takes everything"),
+            }
+        }
+        self.logs.join(name + ".log")
     }
 }
 
+/// The way to the pool. Cheap to clone; the loop ends when the last one is dropped.
+#[derive(Clone, Debug)]
+pub struct PoolHandle {
+    inbox: Inbox,
+    shared: Arc<Shared>,
+}
+
+pub(crate) fn open_handle(shared: Arc<Shared>) -> (PoolHandle, mpsc::UnboundedReceiver<Post>) {
+    let (inbox, posts) = mpsc::unbounded_channel();
+    (PoolHandle { inbox, shared }, posts)
+}
+
 impl PoolHandle {
-    pub(crate) fn new(inbox: mpsc::UnboundedSender<Post>, shared: Arc<Shared>) -> Self {
-        Self { inbox, shared }
-    }
-
-    /// A lease on a ready engine of the model, built and waited for if need be. Dropping the future cancels.
+    /// A lease on a ready engine of the model, however long that takes. Dropping the future cancels.
     pub async fn acquire(&self, ask: Ask) -> Result<Lease, Refusal> {
-        let id = self.number();
-        if ask.want == Want::Lease
-            && let Some(lease) = self.enter_warm(id, &ask)
-        {
-            return Ok(lease);
-        }
-        let (answer, answered) = oneshot::channel();
-        let asked = Input::Acquire { id, ask };
-        self.ask(asked, id, Asker::Lease(answer), answered).await.unwrap_or(Err(Refusal::ShuttingDown))
+        self.acquire_told(ask, None).await
     }
 
-    fn enter_warm(&self, id: RequestId, ask: &Ask) -> Option<Lease> {
+    /// [`PoolHandle::acquire`] for a caller that wants to hear who holds what it waits for: at once when it begins to
+    /// wait on a drain, then every 5 s.
+    pub async fn acquire_told(&self, ask: Ask, notices: Option<Notices>) -> Result<Lease, Refusal> {
+        let (ask, id) = match self.enter_warm(ask) {
+            Ok(lease) => return Ok(lease),
+            Err(ask) => (ask, self.number()),
+        };
+        self.ask(id, |answer| Post::Lease { id, ask, answer, notices }).await.unwrap_or(Err(Refusal::ShuttingDown))
+    }
+
+    /// The warm path. Gives the question back when the engine cannot be entered by oneself.
+    fn enter_warm(&self, ask: Ask) -> Result<Lease, Ask> {
         let warm = self.shared.warm.load();
-        let grant = warm.get(&ask.model)?;
+        let Some(grant) = warm.get(&ask.model).filter(|_| ask.want == Want::Lease) else { return Err(ask) };
         if grant.gate.try_enter() != TryEnter::Entered {
-            return None;
+            return Err(ask);
         }
-        let lease = Lease { id, grant: grant.clone(), inbox: self.inbox.clone() };
-        let holder = Holder { since: now(), ..ask.holder.clone() };
-        self.send(Input::Entered { id, spawn: grant.spawn, holder });
-        Some(lease)
+        let lease = Lease { id: self.number(), grant: Arc::clone(grant), inbox: self.inbox.clone() };
+        let holder = Holder { since: motorpool_devices::now(), ..ask.holder };
+        // A loop that has ended closes its gates by ending its engines.
+        let _ = self.inbox.send(Post::Input(Input::Entered { id: lease.id, spawn: grant.spawn, holder }));
+        Ok(lease)
     }
 
-    /// Makes the model resident without taking a lease. Dropping the future cancels.
+    /// Makes the model resident, without a lease. Dropping the future cancels.
     pub async fn load(&self, model: ModelId) -> Result<EngineKey, Refusal> {
-        let id = self.number();
-        let (answer, answered) = oneshot::channel();
-        let asked = Input::Acquire { id, ask: Ask::resident(model) };
-        self.ask(asked, id, Asker::Resident(answer), answered).await.unwrap_or(Err(Refusal::ShuttingDown))
+        let (id, ask) = (self.number(), Ask::resident(model));
+        self.ask(id, |answer| Post::Load { id, ask, answer }).await.unwrap_or(Err(Refusal::ShuttingDown))
     }
 
-    /// Unloads the engine if nobody uses it.
+    /// Unloads an engine if it is idle.
     pub async fn unload_idle(&self, key: EngineKey) -> Answer {
-        self.operate(|id| Input::UnloadIdle { id, key }).await
+        let id = self.number();
+        self.operate(id, Input::UnloadIdle { id, key }).await
     }
 
-    /// Unloads the engine after a drain, or at once by force.
+    /// Unloads an engine after a drain, or by force at once.
     pub async fn evict(&self, key: EngineKey, force: Force) -> Answer {
-        self.operate(|id| Input::Evict { id, key, force }).await
+        let id = self.number();
+        self.operate(id, Input::Evict { id, key, force }).await
     }
 
     /// Unloads everything idle; the keys of what was busy.
     pub async fn release_idle(&self) -> Vec<EngineKey> {
-        match self.operate(|id| Input::ReleaseIdle { id }).await {
-            Answer::Released(busy) => busy,
-            _ => vec![],
-        }
-    }
-
-    /// Takes nothing new, lets everything finish, ends. The keys of what could not be killed.
-    pub async fn retire(&self) -> Vec<EngineKey> {
-        self.ended(|id| Input::Retire { id }).await
-    }
-
-    /// Ends everything at once. The keys of what could not be killed.
-    pub async fn shutdown(&self) -> Vec<EngineKey> {
-        self.ended(|id| Input::Shutdown { id }).await
-    }
-
-    async fn ended(&self, make: impl FnOnce(RequestId) -> Input) -> Vec<EngineKey> {
-        match self.operate(make).await {
-            Answer::Ended(stuck) => stuck,
-            _ => vec![],
-        }
-    }
-
-    async fn operate(&self, make: impl FnOnce(RequestId) -> Input) -> Answer {
         let id = self.number();
-        let (answer, answered) = oneshot::channel();
-        self.ask(make(id), id, Asker::Operator(answer), answered).await.unwrap_or(Answer::Ended(vec![]))
+        match self.operate(id, Input::ReleaseIdle { id }).await {
+            Answer::Released(busy) => busy,
+            _ => Vec::new(),
+        }
     }
 
-    /// `None` when the loop is gone.
-    async fn ask<T>(&self, asked: Input, id: RequestId, asker: Asker, answered: oneshot::Receiver<T>) -> Option<T> {
-        let mut cancel = CancelOnDrop { handle: self, id, armed: Armed::Yes };
-        self.inbox.send(Post::Asked(asked, id, asker)).ok()?;
+    /// Ends everything now, running requests too; the keys of what could not be killed.
+    pub async fn shutdown(&self) -> Vec<EngineKey> {
+        let id = self.number();
+        self.end_with(id, Input::Shutdown { id }).await
+    }
+
+    /// Takes nothing new, lets everything finish, ends; the keys of what could not be killed.
+    pub async fn retire(&self) -> Vec<EngineKey> {
+        let id = self.number();
+        self.end_with(id, Input::Retire { id }).await
+    }
+
+    async fn end_with(&self, id: RequestId, input: Input) -> Vec<EngineKey> {
+        match self.operate(id, input).await {
+            Answer::Ended(stuck) => stuck,
+            _ => Vec::new(),
+        }
+    }
+
+    async fn operate(&self, id: RequestId, input: Input) -> Answer {
+        let answer = self.ask(id, |answer| Post::Operate { id, input, answer }).await;
+        // A loop that is gone took everything with it.
+        answer.unwrap_or(Answer::Ended(Vec::new()))
+    }
+
+    /// Sends a question and waits for its answer. `None` when the loop is gone.
+    async fn ask<T>(&self, id: RequestId, post: impl FnOnce(oneshot::Sender<T>) -> Post) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.inbox.send(post(answer)).ok()?;
+        let mut asking = Asking { id, inbox: Some(&self.inbox) };
         let answer = answered.await.ok();
-        cancel.armed = Armed::No;
+        asking.inbox = None;
         answer
     }
 
-    /// The pool as it was when it last had nothing more to do.
+    fn number(&self) -> RequestId {
+        RequestId(self.shared.next_request.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The pool as it was after the last turn of the loop.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.shared.snapshot.borrow().clone()
+        self.shared.snapshots.borrow().clone()
     }
 
-    /// Follows the pool; a slow reader sees the latest.
+    /// The pool after each turn of the loop.
     pub fn watch(&self) -> watch::Receiver<Arc<Snapshot>> {
-        self.shared.snapshot.subscribe()
+        self.shared.snapshots.clone()
     }
 
-    /// Follows the events; a slow reader is told how many it missed.
+    /// Every state change from now on. One who falls behind by 1,024 is told how many were missed.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.shared.events.subscribe()
     }
 
-    /// How the child `spawn` ended, once that is known, waiting up to `within` for it.
+    /// How a child ended: at once for one of the last 256, else within the time given.
     pub async fn exit_of(&self, spawn: Spawn, within: Duration) -> Option<ExitRecord> {
-        let mut watch = self.watch();
-        let of_it = |snapshot: &Arc<Snapshot>| {
-            snapshot.entries.iter().filter_map(|e| e.last_exit.clone()).find(|record| record.spawn == spawn)
+        let known = || self.shared.exits.lock().iter().rev().find(|exit| exit.spawn == spawn).cloned();
+        let mut snapshots = self.shared.snapshots.clone();
+        let next = async {
+            loop {
+                if let Some(exit) = known() {
+                    return Some(exit);
+                }
+                snapshots.changed().await.ok()?;
+            }
         };
-        let ended = tokio::time::timeout(within, watch.wait_for(|snapshot| of_it(snapshot).is_some())).await;
-        of_it(&*ended.ok()?.ok()?)
+        tokio::time::timeout(within, next).await.ok().flatten()
     }
 
-    /// Whether the loop turns: it does so at least once a second.
+    /// Whether the loop turned within the last 5 s, as it does every second with nothing to do.
     pub fn is_turning(&self) -> bool {
         let turned_at = Now::from_nanos(self.shared.turned_at.load(Ordering::Relaxed));
-        !self.inbox.is_closed() && now().since(turned_at) < STUCK_AFTER
+        !self.inbox.is_closed() && motorpool_devices::now().since(turned_at) <= TURNS_WITHIN
+    }
+
+    /// Whether everything that an earlier supervisor left has been dealt with.
+    pub fn is_settled(&self) -> bool {
+        self.shared.settled.load(Ordering::Acquire)
     }
 
     /// Whether new work is taken.
@@ -219,34 +265,45 @@ impl PoolHandle {
 
     /// The process ids of everything that lives.
     pub fn pids(&self) -> Vec<u32> {
-        let living = |e: &&motorpool_vocab::EntryView| e.phase != PhaseView::Idle;
-        self.snapshot().entries.iter().filter(living).filter_map(|e| e.pid).collect()
+        let living = |entry: &&EntryView| entry.phase != PhaseView::Idle;
+        self.snapshot().entries.iter().filter(living).filter_map(|entry| entry.pid).collect()
     }
 
-    /// Where the output of an engine is kept.
+    /// Where the output of `key` is kept.
     pub fn log_path(&self, key: &EngineKey) -> PathBuf {
-        log_path(&self.shared.logs, key)
+        self.shared.log_path(key)
     }
 
-    fn number(&self) -> RequestId {
-        RequestId(self.shared.next_request.fetch_add(1, Ordering::Relaxed))
-    }
-
-    fn send(&self, input: Input) {
-        // A loop that is gone has nothing left to be told.
-        let _ = self.inbox.send(Post::Input(input));
+    pub(crate) fn weak_inbox(&self) -> mpsc::WeakUnboundedSender<Post> {
+        self.inbox.downgrade()
     }
 }
 
-/// One file a key; what is no plain character in a key is written as `_`.
-pub(crate) fn log_path(logs: &std::path::Path, key: &EngineKey) -> PathBuf {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
-    logs.join(format!("{}.log", key.to_string().chars().map(plain).collect::<String>()))
+/// Somebody who waits for an answer. Dropped while waiting, it takes the question back.
+struct Asking<'a> {
+    id: RequestId,
+    inbox: Option<&'a Inbox>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(inbox) = self.inbox {
+            let _ = inbox.send(Post::Input(Input::Cancel { id: self.id }));
+        }
+    }
+}
+
+/// The right to one slot of a ready engine, until it is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    id: RequestId,
+    grant: Arc<Grant>,
+    inbox: Inbox,
 }
 
 impl Lease {
-    pub(crate) fn new(id: RequestId, grant: Grant, inbox: mpsc::UnboundedSender<Post>) -> Self {
-        Self { id, grant, inbox }
+    pub(crate) fn new(id: RequestId, grant: Grant, inbox: Inbox) -> Self {
+        Self { id, grant: Arc::new(grant), inbox }
     }
 
     /// The engine.
@@ -272,15 +329,41 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        // In this order: who is told of the free slot must find it free.
         self.grant.gate.leave();
         let _ = self.inbox.send(Post::Input(Input::Left { id: self.id, spawn: self.grant.spawn }));
     }
 }
 
-impl Drop for CancelOnDrop<'_> {
-    fn drop(&mut self) {
-        if self.armed == Armed::Yes {
-            self.handle.send(Input::Cancel { id: self.id });
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_leaves_the_folder_of_the_logs() {
+        let (shared, _snapshots) = Shared::new("/logs".into());
+        let path = |key: &str| shared.log_path(&key.parse().expect("a key"));
+        assert_eq!(path("llama-server:gemma3-270m:0"), PathBuf::from("/logs/llama-server:gemma3-270m:0.log"));
+        assert_eq!(path("..:../../etc/é:1"), PathBuf::from("/logs/..:..%2F..%2Fetc%2F%C3%A9:1.log"));
+    }
+
+    #[test]
+    fn only_the_latest_exits_are_remembered() {
+        let (shared, _snapshots) = Shared::new("/logs".into());
+        let exit = |n| ExitRecord {
+            spawn: Spawn(n),
+            pid: None,
+            started_at: Now::ZERO,
+            ended_at: Now::ZERO,
+            code: None,
+            signal: None,
+            reason: motorpool_vocab::StopReason::Idle,
+            class: None,
+            ever_ready: false,
+            tail: vec![],
+        };
+        (0..1000).for_each(|n| shared.remember(exit(n)));
+        let exits = shared.exits.lock();
+        assert_eq!((exits.len(), exits.back().map(|exit| exit.spawn)), (EXITS, Some(Spawn(999))));
     }
 }

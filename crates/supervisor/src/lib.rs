@@ -1,9 +1,13 @@
-//! The shell around the pool: keepers, the journal, probes, tools.
+//! The shell around the pool: the one loop and its handle, keepers, the journal, probes, tools.
 //!
 //! Boundary: performs and reports, decides nothing. The only crate that starts, signals or reaps a process; what
 //! `/proc` says is read through `devices`.
 //!
 //! ```text
+//!  PoolHandle ─► Shell (owns the Pool) ─► Driver, one per child          Checker: program, model file
+//!   Lease           ▲ inputs │ actions       │
+//!                   └────────┴───────────────┤
+//!                                            ▼
 //!            Launcher ── intent, born ──► journal ◄── at the next start ── settle ─► what was left is killed
 //!               │
 //!               ▼ start, go            socket, frames                 fork, exec
@@ -13,7 +17,7 @@
 //!             probe: ready?
 //! ```
 //!
-//! Invariants, each proven with real processes in `tests/processes`:
+//! Invariants, each proven with real processes in `tests/processes` and `tests/pool`:
 //!
 //! * **S1** no engine survives us: the end of the socket makes the keeper kill its tree; the death of the keeper
 //!   makes the kernel kill the engine's first process and us, or the next supervisor, whatever else holds the nonce.
@@ -25,6 +29,7 @@ compile_error!("keeping engines needs pidfds, the parent-death signal and subrea
 
 mod check;
 mod driver;
+mod ending;
 mod engine;
 mod exchange;
 mod handle;
@@ -36,8 +41,10 @@ mod lock;
 mod nonce;
 mod probe;
 mod protocol;
+mod pulse;
 mod rotate;
 mod runner;
+mod settings;
 mod settle;
 mod shell;
 mod sys;
@@ -45,7 +52,7 @@ mod wire;
 
 pub use check::{Discover, Locate};
 pub use engine::{Engine, EngineOrder, Launcher, OpenError};
-pub use handle::{Lease, PoolHandle};
+pub use handle::{Lease, Notices, PoolHandle};
 pub use journal::JournalError;
 pub use keeper::{keeper_main, keeper_on_stdin};
 pub use launch::{Blocked, Heard, KeeperProgram, Kept, LaunchError};
@@ -53,5 +60,5 @@ pub use lock::{LockError, StateLock};
 pub use probe::{Question, Readiness};
 pub use protocol::{Gone, Polite, ProcessId, Source};
 pub use runner::{RunError, Tool, ToolExit, run};
+pub use settings::{OnDenial, Settings, start};
 pub use settle::Leftover;
-pub use shell::{Settings, start};

@@ -2,15 +2,13 @@
 //!
 //! A probe proves what was answered and no more: 503 that something is bound there, the ready status that the
 //! model is loaded. On TCP the listener must belong to the engine's own tree, else a stranger on the port would
-//! pass for it. The one-token inference probe is left to a later change.
-use http_body_util::Empty;
-use hyper::{Request, body::Bytes, client::conn::http1};
-use hyper_util::rt::TokioIo;
+//! pass for it.
+use crate::exchange::exchange;
 use motorpool_devices::{descendants, listens};
 use motorpool_vocab::Endpoint;
-use std::{io, net::Ipv4Addr, pin::pin, time::Duration};
+use std::time::Duration;
 use tokio::{
-    net::{TcpStream, UnixStream},
+    sync::Notify,
     time::{sleep, timeout},
 };
 
@@ -50,49 +48,29 @@ pub struct Question {
 }
 
 impl Question {
-    /// Asks again and again until the answer is `Ready`. Whoever waits sets the limit, and drops this at its end.
-    pub async fn until_ready(&self) {
+    /// Asks again and again until the answer is `Ready`, at once after a nudge. Whoever waits sets the limit, and drops
+    /// this at its end.
+    pub(crate) async fn until_ready(&self, nudge: &Notify) {
         let mut pause = FIRST_PAUSE;
         while self.ask(PROBE_WITHIN).await != Readiness::Ready {
-            sleep(pause).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = nudge.notified() => {}
+            }
             pause = longer(pause);
         }
     }
 
     /// Asks once.
     pub async fn ask(&self, within: Duration) -> Readiness {
-        let Ok(Ok(status)) = timeout(within, self.status()).await else { return Readiness::Silent };
+        let answered = timeout(within, exchange(&self.endpoint, &self.path, None)).await;
+        let Ok(Ok((status, _))) = answered else { return Readiness::Silent };
         match status {
             _ if !self.is_its_own() => Readiness::Stranger,
             status if status == self.ready_status => Readiness::Ready,
             503 => Readiness::NotYet,
             other => Readiness::Odd(other),
         }
-    }
-
-    async fn status(&self) -> Result<u16, ProbeError> {
-        match &self.endpoint {
-            Endpoint::Unix(path) => self.status_over(UnixStream::connect(path).await?).await,
-            Endpoint::Tcp(port) => self.status_over(TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).await?).await,
-        }
-    }
-
-    async fn status_over<S>(&self, stream: S) -> Result<u16, ProbeError>
-    where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let request = Request::get(&self.path).header("host", "localhost").header("connection", "close");
-        let request = request.body(Empty::<Bytes>::new())?;
-        let mut answer = pin!(sender.send_request(request));
-        // The connection only moves when polled, and ends with this future: no task outlives the probe. It may end
-        // in the very step that brought the answer.
-        let response = tokio::select! {
-            biased;
-            response = &mut answer => response,
-            _ = connection => answer.await,
-        };
-        Ok(response?.status().as_u16())
     }
 
     /// A unix socket lies in a directory of our own, so who answers there is ours.
@@ -112,20 +90,10 @@ fn longer(pause: Duration) -> Duration {
     (pause * 2).min(MAX_PAUSE)
 }
 
-#[derive(Debug, thiserror::Error)]
-enum ProbeError {
-    #[error("cannot connect")]
-    Connect(#[from] io::Error),
-    #[error("no HTTP")]
-    Http(#[from] hyper::Error),
-    #[error("not a path")]
-    Path(#[from] http::Error),
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+    use std::{net::Ipv4Addr, path::Path};
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::{TcpListener, UnixListener},
@@ -186,7 +154,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("e.sock");
         let server = answering(UnixListener::bind(&path).expect("a free path"), vec![LOADING, LOADING, OK]);
-        at(&path).until_ready().await;
+        at(&path).until_ready(&Notify::new()).await;
         assert_eq!(server.await.expect("no panic").len(), 3);
     }
 

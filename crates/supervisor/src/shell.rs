@@ -1,221 +1,276 @@
-//! The one loop: waits on one line, performs on one line, decides nowhere.
+//! [`Shell`]: the one loop that owns the pool.
 //!
-//! It owns the pool value. Work is never awaited here: a check, a start, a stop run in tasks of their own, and their
-//! ends come back through the inbox. A due deadline goes before a full inbox.
+//! It waits on one line, performs on one line, and decides nowhere: what to do is what the pool says. Work is never
+//! awaited here; its completion is a post. A due deadline goes before a full inbox.
 use crate::{
-    Launcher, OpenError,
-    check::{Checker, Discover, Locate},
-    driver::{Command, Driver, Start},
-    handle::{Asker, Lease, PoolHandle, Post, Shared},
-    launch::KeeperProgram,
+    driver::{Command, Driver, Workshop},
+    handle::{Lease, Notices, Post, Shared, Warm},
+    rotate::LogFile,
+    settings::OnDenial,
 };
-use motorpool_catalog::Catalog;
+use motorpool_catalog::Model;
 use motorpool_devices::now;
-use motorpool_pool::{Action, Denial, Grant, Input, Pool, PoolConfig, Refusal, RequestId};
-use motorpool_vocab::{EngineKey, EventKind, ExitRecord, FailureClass, Spawn, StopReason};
-use std::{
-    collections::HashMap,
-    ffi::OsString,
-    fmt,
-    path::PathBuf,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
+use motorpool_pool::{Action, Answer, BuildId, Grant, Input, Launch, Pool, Refusal, RequestId, StartFault};
+use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, FailureClass, Snapshot, Spawn, StopReason};
+use serde::Serialize;
+use std::{collections::HashMap, path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::spawn_blocking,
+    time::{Instant, sleep},
 };
-use tokio::{sync::mpsc, time::timeout};
 
-/// The loop turns at least so often, so that a stuck one is seen.
-const TURN_WITHIN: Duration = Duration::from_secs(1);
+/// The loop turns at least so often, so that one that does not can be told.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// With posts without end, the outside view is renewed so often at least.
+const SHOWN_WITHIN: Duration = Duration::from_millis(100);
 
-/// What the shell is told once.
-pub struct Settings {
-    /// Our own binary, as a keeper.
-    pub keeper: KeeperProgram,
-    /// The state directory; it must be there.
-    pub state: PathBuf,
-    /// Where sockets are; it must be there. At most 107 bytes with a socket's name.
-    pub run: PathBuf,
-    /// The environment that engines' manifests choose from.
-    pub environment: Vec<(OsString, OsString)>,
-    /// Where an engine's program is.
-    pub discover: Discover,
-    /// Where a model's file is.
-    pub locate: Locate,
-    /// Writes the line of a denial; called before its refusal is sent.
-    pub on_denial: Box<dyn Fn(&Denial) + Send>,
+/// Who waits for an answer.
+enum Asker {
+    Lease(oneshot::Sender<Result<Lease, Refusal>>, Option<Notices>),
+    Load(oneshot::Sender<Result<EngineKey, Refusal>>),
+    Operator(oneshot::Sender<Answer>),
 }
 
-/// The pool and what its actions need.
-struct Shell {
+pub(crate) struct Shell {
     pool: Pool,
-    inbox: mpsc::UnboundedReceiver<Post>,
-    /// Weak: the loop ends with the last handle and lease.
-    sender: mpsc::WeakUnboundedSender<Post>,
-    shared: Arc<Shared>,
+    posts: mpsc::UnboundedReceiver<Post>,
+    /// Weak, so that the loop does not keep itself alive.
+    inbox: mpsc::WeakUnboundedSender<Post>,
+    workshop: Arc<Workshop>,
+    outside: Outside,
     askers: HashMap<RequestId, Asker>,
-    engines: HashMap<Spawn, mpsc::UnboundedSender<Command>>,
-    driver: Arc<Driver>,
-    checker: Arc<Checker>,
-    on_denial: Box<dyn Fn(&Denial) + Send>,
+    drivers: HashMap<Spawn, mpsc::UnboundedSender<Command>>,
+    shown_at: Instant,
 }
 
-/// Takes the state directory, ends what an earlier supervisor left, and starts the loop. Blocks until the past is
-/// settled; must be called within a runtime.
-pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let (launcher, left) = Launcher::open(settings.keeper, &settings.state)?;
-    for leftover in &left {
-        tracing::error!(key = %leftover.key, pids = ?leftover.pids, "an engine of an earlier run cannot be killed and keeps its memory; a reboot ends it");
-    }
-    let logs = settings.state.join("logs");
-    let (sender, inbox) = mpsc::unbounded_channel();
-    let shared = Arc::new(Shared::new(logs.clone()));
-    let handle = PoolHandle::new(sender.clone(), Arc::clone(&shared));
-    let next_spawn = launcher.next_spawn();
-    let driver = Driver {
-        launcher,
-        catalog: Arc::clone(&catalog),
-        environment: settings.environment.into_iter().collect(),
-        run: settings.run,
-        logs,
-        inbox: sender.downgrade(),
-    };
-    let checker = Checker::new(Arc::clone(&catalog), settings.discover, settings.locate);
-    let shell = Shell {
-        pool: Pool::new(config, catalog, next_spawn),
-        inbox,
-        sender: sender.downgrade(),
-        shared,
-        askers: HashMap::new(),
-        engines: HashMap::new(),
-        driver: Arc::new(driver),
-        checker: Arc::new(checker),
-        on_denial: settings.on_denial,
-    };
-    tokio::spawn(shell.run());
-    Ok(handle)
+/// Who is told what happens.
+pub(crate) struct Outside {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) snapshots: watch::Sender<Arc<Snapshot>>,
+    pub(crate) on_denial: OnDenial,
+    /// Where unexpected exits are written down.
+    pub(crate) incidents: PathBuf,
 }
+
+/// Both ends of the loop's inbox.
+type Mailbox = (mpsc::WeakUnboundedSender<Post>, mpsc::UnboundedReceiver<Post>);
 
 impl Shell {
-    async fn run(mut self) {
-        self.show();
+    pub(crate) fn new(pool: Pool, (inbox, posts): Mailbox, workshop: Arc<Workshop>, outside: Outside) -> Self {
+        let (askers, drivers) = (HashMap::new(), HashMap::new());
+        Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at: Instant::now() }
+    }
+
+    pub(crate) async fn run(mut self) {
+        self.settle().await;
         loop {
-            let Some(input) = self.next().await else { return };
-            for action in self.pool.on_event(now(), input) {
-                self.perform(action);
+            let due = self.due_within();
+            let post = if due.is_zero() {
+                Some(Post::Input(Input::Tick))
+            } else {
+                tokio::select! {
+                    biased;
+                    () = sleep(due.min(HEARTBEAT)) => None,
+                    post = self.posts.recv() => match post {
+                        Some(post) => Some(post),
+                        None => return,
+                    },
+                }
+            };
+            self.outside.shared.turned(now());
+            if let Some(post) = post {
+                self.take(post);
             }
-            self.shared.turned_at.store(now().as_nanos(), Ordering::Relaxed);
-            if self.inbox.is_empty() {
-                self.show();
-            }
+            self.show();
         }
     }
 
-    /// The next input: what is due, else what comes, else a tick when something becomes due or a second passed.
-    async fn next(&mut self) -> Option<Input> {
-        let due_in = self.pool.deadline().map_or(TURN_WITHIN, |at| at.since(now()));
-        if due_in.is_zero() {
-            return Some(Input::Tick);
+    /// Before the first post: nothing may be admitted beside what an earlier supervisor left.
+    async fn settle(&mut self) {
+        let workshop = Arc::clone(&self.workshop);
+        let mut settling = pin!(spawn_blocking(move || workshop.launcher.settle()));
+        let settled = loop {
+            tokio::select! {
+                settled = &mut settling => break settled,
+                () = sleep(HEARTBEAT) => self.outside.shared.turned(now()),
+            }
+        };
+        match settled {
+            Ok(Ok(left)) if left.is_empty() => {}
+            Ok(Ok(left)) => tracing::error!(
+                ?left,
+                "engines of an earlier run cannot be killed and keep their memory; a reboot ends them"
+            ),
+            Ok(Err(error)) => tracing::error!(%error, "what an earlier run left could not be settled"),
+            Err(error) => tracing::error!(%error, "settling what an earlier run left broke off"),
         }
-        match timeout(due_in.min(TURN_WITHIN), self.inbox.recv()).await {
-            Ok(post) => self.open(post?),
-            Err(_) => Some(Input::Tick),
-        }
+        self.outside.shared.settled();
     }
 
-    fn open(&mut self, post: Post) -> Option<Input> {
-        match post {
-            Post::Input(Input::Gone { spawn, exit }) => {
-                self.engines.remove(&spawn);
-                Some(Input::Gone { spawn, exit })
-            }
-            Post::Input(Input::Cancel { id }) => {
-                self.askers.remove(&id);
-                Some(Input::Cancel { id })
-            }
-            Post::Input(input) => Some(input),
-            Post::Asked(input, id, asker) => {
-                self.askers.insert(id, asker);
-                Some(input)
-            }
-        }
+    fn due_within(&self) -> Duration {
+        self.pool.deadline().map_or(HEARTBEAT, |deadline| deadline.since(now()))
     }
 
-    fn show(&self) {
-        self.shared.snapshot.send_replace(Arc::new(self.pool.snapshot(now())));
+    fn take(&mut self, post: Post) {
+        let input = match post {
+            Post::Input(input) => input,
+            Post::Lease { id, ask, answer, notices } => {
+                self.askers.insert(id, Asker::Lease(answer, notices));
+                Input::Acquire { id, ask }
+            }
+            Post::Load { id, ask, answer } => {
+                self.askers.insert(id, Asker::Load(answer));
+                Input::Acquire { id, ask }
+            }
+            Post::Operate { id, input, answer } => {
+                self.askers.insert(id, Asker::Operator(answer));
+                input
+            }
+        };
+        match &input {
+            Input::Cancel { id } => drop(self.askers.remove(id)),
+            Input::Gone { spawn, .. } => drop(self.drivers.remove(spawn)),
+            _ => {}
+        }
+        let actions = self.pool.on_event(now(), input);
+        // Whoever is answered finds a view no older than the answer.
+        if actions.iter().any(is_answer) {
+            self.show_now();
+        }
+        for action in actions {
+            self.perform(action);
+        }
     }
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Check { build, key, model } => {
-                Arc::clone(&self.checker).spawn(build, key, model, self.sender.clone())
+            Action::Check { build, model, .. } => self.check(build, model),
+            Action::Start { spawn, launch } => self.start(spawn, launch),
+            Action::StopPolitely { spawn } => self.command(spawn, Command::StopPolitely),
+            Action::Kill { spawn } => self.command(spawn, Command::Kill),
+            Action::Open { spawn, key, gate, endpoint } => {
+                let grant = Grant { key, spawn, endpoint, gate };
+                self.change_warm(|warm| drop(warm.insert(grant.key.model().clone(), Arc::new(grant))));
             }
-            Action::Start { spawn, launch } => {
-                let (orders, commands) = mpsc::unbounded_channel();
-                self.engines.insert(spawn, orders);
-                tokio::spawn(Arc::clone(&self.driver).drive(Start { spawn, launch, commands }));
-            }
-            Action::StopPolitely { spawn } => self.order(spawn, Command::StopPolitely),
-            Action::Kill { spawn } => self.order(spawn, Command::Kill),
-            Action::Open { spawn, key, gate, endpoint } => self.open_gate(Grant { key, spawn, endpoint, gate }),
-            Action::Close { spawn } => self.close_gate(spawn),
+            Action::Close { spawn } => self.change_warm(|warm| warm.retain(|_, grant| grant.spawn != spawn)),
             Action::Grant { id, grant } => self.grant(id, grant),
-            Action::Loaded { id, key } => self.tell_loaded(id, key),
-            Action::Refuse { id, refusal } => self.refuse(id, refusal),
-            Action::Notice { id, holders } => tracing::info!(request = id.0, ?holders, "a request waits for a drain"),
-            Action::Reply { id, answer } => {
-                if let Some(Asker::Operator(to)) = self.askers.remove(&id) {
-                    let _ = to.send(answer);
+            Action::Loaded { id, key } => {
+                if let Some(Asker::Load(answer)) = self.askers.remove(&id) {
+                    // One who left meanwhile wants no answer; the same below.
+                    let _ = answer.send(Ok(key));
                 }
             }
-            Action::Publish(event) => {
-                log_event(&event.kind);
-                // Nobody needs to listen.
-                let _ = self.shared.events.send(event);
+            Action::Refuse { id, refusal } => self.refuse(id, refusal),
+            Action::Notice { id, holders } => {
+                if let Some(Asker::Lease(_, Some(notices))) = self.askers.get(&id) {
+                    let _ = notices.send(holders);
+                }
             }
-            Action::Deny(denial) => (self.on_denial)(&denial),
+            Action::Reply { id, answer } => {
+                if let Some(Asker::Operator(asker)) = self.askers.remove(&id) {
+                    let _ = asker.send(answer);
+                }
+            }
+            Action::Publish(event) => self.outside.publish(event),
+            Action::Deny(denial) => (self.outside.on_denial)(&denial),
         }
     }
 
-    fn order(&self, spawn: Spawn, command: Command) {
-        if let Some(engine) = self.engines.get(&spawn) {
-            // One that is gone has reported so, or will.
-            let _ = engine.send(command);
+    fn check(&self, build: BuildId, model: Arc<Model>) {
+        let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
+        tokio::spawn(async move {
+            let checked = spawn_blocking(move || workshop.check(&model)).await;
+            let broken = |error: tokio::task::JoinError| StartFault {
+                class: FailureClass::Unknown,
+                message: format!("looking at the model failed: {error}"),
+                tail: vec![],
+            };
+            post(&inbox, Input::Checked { build, result: checked.unwrap_or_else(|error| Err(broken(error))) });
+        });
+    }
+
+    fn start(&mut self, spawn: Spawn, launch: Arc<Launch>) {
+        let (commands, driver) = Driver::new(spawn, launch, &self.workshop, self.inbox.clone());
+        self.drivers.insert(spawn, commands);
+        let log = self.outside.shared.log_path(driver.key());
+        tokio::spawn(driver.run(log));
+    }
+
+    /// A driver that is gone has said so; its child needs no command.
+    fn command(&self, spawn: Spawn, command: Command) {
+        if let Some(driver) = self.drivers.get(&spawn) {
+            let _ = driver.send(command);
         }
     }
 
-    fn open_gate(&self, grant: Grant) {
-        let mut warm = HashMap::clone(&self.shared.warm.load());
-        warm.insert(grant.key.model().clone(), grant);
-        self.shared.warm.store(Arc::new(warm));
+    /// Only the loop writes the table, so nothing is lost between reading and storing it.
+    fn change_warm(&self, change: impl FnOnce(&mut Warm)) {
+        let mut warm = Warm::clone(&self.outside.shared.warm.load());
+        change(&mut warm);
+        self.outside.shared.warm.store(Arc::new(warm));
     }
 
-    fn close_gate(&self, spawn: Spawn) {
-        let mut warm = HashMap::clone(&self.shared.warm.load());
-        warm.retain(|_, grant| grant.spawn != spawn);
-        self.shared.warm.store(Arc::new(warm));
-    }
-
-    /// The lease exists before anybody is told, so one whose asker is gone comes back by being dropped.
+    /// The lease exists before it is sent: one that nobody takes is given back by its drop.
     fn grant(&mut self, id: RequestId, grant: Grant) {
-        let Some(sender) = self.sender.upgrade() else { return };
-        let lease = Lease::new(id, grant, sender);
-        if let Some(Asker::Lease(to)) = self.askers.remove(&id) {
-            let _ = to.send(Ok(lease));
-        }
-    }
-
-    fn tell_loaded(&mut self, id: RequestId, key: EngineKey) {
-        if let Some(Asker::Resident(to)) = self.askers.remove(&id) {
-            let _ = to.send(Ok(key));
+        let Some(inbox) = self.inbox.upgrade() else { return };
+        let lease = Lease::new(id, grant, inbox);
+        if let Some(Asker::Lease(answer, _)) = self.askers.remove(&id) {
+            let _ = answer.send(Ok(lease));
         }
     }
 
     fn refuse(&mut self, id: RequestId, refusal: Refusal) {
         match self.askers.remove(&id) {
-            Some(Asker::Lease(to)) => drop(to.send(Err(refusal))),
-            Some(Asker::Resident(to)) => drop(to.send(Err(refusal))),
+            Some(Asker::Lease(answer, _)) => drop(answer.send(Err(refusal))),
+            Some(Asker::Load(answer)) => drop(answer.send(Err(refusal))),
             Some(Asker::Operator(_)) | None => {}
         }
     }
+
+    /// Renews the outside view when nothing more waits, or has waited too long.
+    fn show(&mut self) {
+        if self.posts.is_empty() || self.shown_at.elapsed() >= SHOWN_WITHIN {
+            self.show_now();
+        }
+    }
+
+    fn show_now(&mut self) {
+        self.shown_at = Instant::now();
+        self.outside.snapshots.send_replace(Arc::new(self.pool.snapshot(now())));
+    }
+}
+
+impl Outside {
+    fn publish(&self, event: Event) {
+        log_event(&event.kind);
+        if let EventKind::Exited { key, record } = &event.kind {
+            self.exited(key, record);
+        }
+        // Nobody may listen.
+        let _ = self.shared.events.send(event);
+    }
+
+    fn exited(&self, key: &EngineKey, record: &ExitRecord) {
+        let exit = ExitLine::of(key, record);
+        let line = serde_json::to_string(&exit).expect("plain values are JSON");
+        tracing::info!("[{}] exit {line}", key.provider());
+        if !exit.expected {
+            let path = self.incidents.clone();
+            // A disk may take its time. Lines may change places then, and carry their times.
+            spawn_blocking(move || {
+                let written = LogFile::open(&path).and_then(|mut file| file.append(format!("{line}\n").as_bytes()));
+                if let Err(error) = written {
+                    tracing::warn!(path = %path.display(), %error, "an incident is not written down");
+                }
+            });
+        }
+        self.shared.remember(record.clone());
+    }
+}
+
+fn is_answer(action: &Action) -> bool {
+    matches!(action, Action::Grant { .. } | Action::Loaded { .. } | Action::Refuse { .. } | Action::Reply { .. })
 }
 
 fn log_event(kind: &EventKind) {
@@ -230,29 +285,47 @@ fn log_event(kind: &EventKind) {
             tracing::error!(%key, %spawn, "cannot be killed; it stays charged until it is gone or the machine restarts");
         }
         EventKind::Closing => tracing::info!("no new work is taken"),
-        EventKind::Exited { key, record } => tracing::info!("{}", exit_line(key, record)),
-        // The denial line and the ledger say these.
-        EventKind::Released { .. } | EventKind::CapacityDenied { .. } | EventKind::CatalogChanged { .. } => {}
+        // Lines of their own say these.
+        EventKind::Exited { .. }
+        | EventKind::Released { .. }
+        | EventKind::CapacityDenied { .. }
+        | EventKind::CatalogChanged { .. } => {}
     }
 }
 
-/// Read by harnesses: `[<engine>] exit {json}`.
-fn exit_line(key: &EngineKey, record: &ExitRecord) -> String {
-    let line = serde_json::json!({
-        "pid": record.pid,
-        "key": key.to_string(),
-        "code": record.code,
-        "signal": record.signal,
-        "expected": record.reason != StopReason::Crash,
-        "reason": record.reason.as_str(),
-        "class": record.class.map(FailureClass::as_str),
-        "uptime": record.ended_at.since(record.started_at).as_secs_f64(),
-    });
-    format!("[{}] exit {line}", key.provider())
+/// The line of an exit, as harnesses read it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExitLine<'a> {
+    pid: Option<u32>,
+    key: String,
+    code: Option<i32>,
+    signal: Option<i32>,
+    expected: bool,
+    reason: &'a str,
+    class: Option<&'a str>,
+    /// Seconds.
+    uptime: f64,
 }
 
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").field("state", &self.state).field("run", &self.run).finish_non_exhaustive()
+impl ExitLine<'_> {
+    fn of(key: &EngineKey, record: &ExitRecord) -> Self {
+        Self {
+            pid: record.pid,
+            key: key.to_string(),
+            code: record.code,
+            signal: record.signal,
+            expected: record.reason != StopReason::Crash,
+            reason: record.reason.as_str(),
+            class: record.class.map(FailureClass::as_str),
+            uptime: record.ended_at.since(record.started_at).as_secs_f64(),
+        }
+    }
+}
+
+/// Tells the loop, if it still runs.
+pub(crate) fn post(inbox: &mpsc::WeakUnboundedSender<Post>, input: Input) {
+    if let Some(inbox) = inbox.upgrade() {
+        let _ = inbox.send(Post::Input(input));
     }
 }

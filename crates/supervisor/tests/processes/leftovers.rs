@@ -74,8 +74,8 @@ fn this_boot() -> String {
 fn settle(journal: &str) -> Launcher {
     let state = tempfile::tempdir().expect("a temporary directory");
     fs::write(state.path().join("journal.jsonl"), journal).expect("writable");
-    let (launcher, left) = Launcher::open(keeper(), state.path()).expect("settled");
-    assert_eq!(left, []);
+    let launcher = Launcher::open(keeper(), state.path()).expect("readable");
+    assert_eq!(launcher.settle().expect("writable"), []);
     let journal = fs::read_to_string(state.path().join("journal.jsonl")).expect("there");
     assert!(journal.contains("\"record\":\"gone\",\"spawn\":5"), "{journal}");
     launcher
@@ -163,8 +163,8 @@ async fn what_a_dead_keeper_and_a_dead_supervisor_left_is_found_by_the_next() {
     drop((kept, launcher));
     assert!(tree.len() == 2 && tree.iter().all(|pid| is_alive(*pid)));
     let path = state.path().to_owned();
-    let (_, left) =
-        tokio::task::spawn_blocking(move || Launcher::open(keeper(), &path)).await.expect("no panic").expect("free");
+    let settling = tokio::task::spawn_blocking(move || Launcher::open(keeper(), &path).expect("free").settle());
+    let left = settling.await.expect("no panic").expect("writable");
     assert_eq!(left, []);
     assert!(!tree.iter().any(|pid| is_alive(*pid)) && !is_alive(keeper_pid));
 }

@@ -119,7 +119,7 @@ async fn a_log_that_cannot_be_opened_fails_the_start_and_is_named() {
 async fn a_keeper_that_is_not_there_is_named() {
     let state = tempfile::tempdir().expect("a temporary directory");
     let keeper = KeeperProgram { program: state.path().join("absent"), args: Vec::new() };
-    let house = House { launcher: Launcher::open(keeper, state.path()).expect("fresh").0, state };
+    let house = House { launcher: Launcher::open(keeper, state.path()).expect("fresh"), state };
     let error = house.launcher.launch(house.script("exit 0")).await.expect_err("no keeper");
     assert!(matches!(error, LaunchError::Keeper { .. }));
     assert!(house.journal().ends_with("\"record\":\"gone\",\"spawn\":1}\n"));
@@ -129,7 +129,7 @@ async fn a_keeper_that_is_not_there_is_named() {
 async fn a_keeper_that_is_no_keeper_is_lost() {
     let state = tempfile::tempdir().expect("a temporary directory");
     let keeper = KeeperProgram { program: "/bin/true".into(), args: Vec::new() };
-    let house = House { launcher: Launcher::open(keeper, state.path()).expect("fresh").0, state };
+    let house = House { launcher: Launcher::open(keeper, state.path()).expect("fresh"), state };
     let error = house.launcher.launch(house.script("exit 0")).await.expect_err("no keeper");
     assert!(matches!(error, LaunchError::KeeperLost));
 }

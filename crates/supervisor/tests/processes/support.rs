@@ -19,8 +19,8 @@ pub(crate) struct House {
 impl House {
     pub(crate) fn new() -> Self {
         let state = tempfile::tempdir().expect("a temporary directory");
-        let (launcher, left) = Launcher::open(keeper(), state.path()).expect("a fresh directory");
-        assert!(left.is_empty());
+        let launcher = Launcher::open(keeper(), state.path()).expect("a fresh directory");
+        assert_eq!(launcher.settle().expect("writable"), []);
         Self { state, launcher }
     }
 

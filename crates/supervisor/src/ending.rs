@@ -1,0 +1,114 @@
+//! What the end of a child means: [`Exit`] from what the keeper reports.
+use crate::{Gone, LaunchError, driver::Told};
+use motorpool_catalog::Manifest;
+use motorpool_pool::Exit;
+use motorpool_vocab::FailureClass;
+use std::io;
+
+/// Last lines that are kept of a child: exits are history, and shown whole.
+const MAX_LINES: usize = 40;
+/// Of a longer line only so many characters are kept.
+const MAX_CHARS: usize = 512;
+
+/// A child that ran. One that was told to end did not fail, however it ended.
+pub(crate) fn exit_of(pid: u32, gone: Gone, told: Told, manifest: &Manifest) -> Exit {
+    let Gone { code, signal, tail, .. } = gone;
+    // The log knows better than the signal: an abort after "out of memory" is no assertion.
+    let class = match told {
+        Told::ToEnd => None,
+        Told::ToDie => manifest.classify(&tail).or(Some(FailureClass::Unknown)),
+        Told::Nothing => manifest.classify(&tail).or(signal.and_then(class_of_signal)),
+    };
+    Exit { pid: Some(pid), code, signal, class, tail: shortened(tail) }
+}
+
+/// A child that never ran. What is wrong stands where its last line would.
+pub(crate) fn failed_launch(class: FailureClass, message: String) -> Exit {
+    Exit { class: Some(class), tail: vec![message], ..Exit::default() }
+}
+
+fn class_of_signal(signal: i32) -> Option<FailureClass> {
+    match signal {
+        libc::SIGILL => Some(FailureClass::IllegalInstruction),
+        libc::SIGABRT | libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE => Some(FailureClass::Assertion),
+        libc::SIGKILL | libc::SIGTERM | libc::SIGINT | libc::SIGHUP => Some(FailureClass::Killed),
+        _ => None,
+    }
+}
+
+fn shortened(mut tail: Vec<String>) -> Vec<String> {
+    tail.drain(..tail.len().saturating_sub(MAX_LINES));
+    tail.into_iter().map(|line| line.chars().take(MAX_CHARS).collect()).collect()
+}
+
+impl LaunchError {
+    /// What kind of failure this is.
+    pub(crate) fn class(&self) -> FailureClass {
+        match self {
+            // Too busy to be executed, or too little memory to do it, is no property of the program.
+            Self::EngineMissing { source, .. } => match source.kind() {
+                io::ErrorKind::ExecutableFileBusy | io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => {
+                    FailureClass::Unknown
+                }
+                _ => FailureClass::EngineMissing,
+            },
+            Self::EngineLost => FailureClass::Killed,
+            Self::Keeper { .. }
+            | Self::KeeperLost
+            | Self::Keeping { .. }
+            | Self::Journal(_)
+            | Self::OldSocket { .. }
+            | Self::Nonce(_) => FailureClass::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        let (manifests, _) = motorpool_catalog::shipped();
+        manifests.into_iter().find(|manifest| manifest.name == "llama-server").expect("shipped")
+    }
+
+    fn class(gone: Gone, told: Told) -> Option<FailureClass> {
+        exit_of(1, gone, told, &manifest()).class
+    }
+
+    fn signalled(signal: i32, line: &str) -> Gone {
+        Gone { signal: Some(signal), tail: vec![line.to_owned()], ..Gone::default() }
+    }
+
+    #[test]
+    fn the_log_is_believed_before_the_signal() {
+        let oom = signalled(libc::SIGABRT, "ggml_cuda: cudaMalloc failed: out of memory");
+        assert_eq!(class(oom, Told::Nothing), Some(FailureClass::OutOfDeviceMemory));
+        assert_eq!(class(signalled(libc::SIGABRT, "x"), Told::Nothing), Some(FailureClass::Assertion));
+        assert_eq!(class(signalled(libc::SIGILL, "x"), Told::Nothing), Some(FailureClass::IllegalInstruction));
+        assert_eq!(class(signalled(libc::SIGKILL, "x"), Told::Nothing), Some(FailureClass::Killed));
+        assert_eq!(class(signalled(libc::SIGUSR1, "x"), Told::Nothing), None);
+        assert_eq!(class(signalled(libc::SIGKILL, "x"), Told::ToDie), Some(FailureClass::Unknown));
+    }
+
+    #[test]
+    fn an_end_that_was_ordered_is_no_failure() {
+        assert_eq!(class(signalled(libc::SIGKILL, "cudaMalloc failed"), Told::ToEnd), None);
+    }
+
+    #[test]
+    fn history_keeps_the_last_lines_short() {
+        let tail = (0..100).map(|n| format!("{n} {}", "é".repeat(1000))).collect();
+        let exit = exit_of(1, Gone { tail, ..Gone::default() }, Told::Nothing, &manifest());
+        assert_eq!(exit.tail.len(), MAX_LINES);
+        assert!(exit.tail.iter().all(|line| line.chars().count() == MAX_CHARS));
+        assert!(exit.tail[39].starts_with("99 "));
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_executed_is_missing_and_a_busy_one_is_not() {
+        let missing = |kind: io::ErrorKind| LaunchError::EngineMissing { program: "/e".into(), source: kind.into() };
+        assert_eq!(missing(io::ErrorKind::NotFound).class(), FailureClass::EngineMissing);
+        assert_eq!(missing(io::ErrorKind::ExecutableFileBusy).class(), FailureClass::Unknown);
+    }
+}

@@ -1,0 +1,4 @@
+//! The loop and its handle, over real keepers and the smallest of engines.
+mod house;
+mod lives;
+mod requests;
