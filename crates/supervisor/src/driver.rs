@@ -279,17 +279,18 @@ impl Driver {
 
     fn log_launch(&self, pid: u32) {
         let Launch { key, model, facts, plan, claim } = &*self.launch;
+        let devices: Vec<String> = claim.device.keys().map(ToString::to_string).collect();
         let line = LaunchLine {
             pid,
             key: key.to_string(),
             program: facts.program.display().to_string(),
             model: model.id.as_str(),
-            backend: None,
+            backend: if devices.is_empty() { "cpu" } else { "gpu" },
             context_per_slot: plan.context_per_slot,
             context_total: u64::from(plan.context_per_slot) * u64::from(plan.slots),
             slots: plan.slots,
             kv_cache_type: plan.kv.as_str(),
-            devices: claim.device.keys().map(ToString::to_string).collect(),
+            devices,
         };
         let line = serde_json::to_string(&line).expect("plain values are JSON");
         tracing::info!("[{}] launch {line}", key.provider());
@@ -357,8 +358,8 @@ struct LaunchLine<'a> {
     key: String,
     program: String,
     model: &'a str,
-    /// Not known before devices are read.
-    backend: Option<&'a str>,
+    /// What it is charged for, not what it makes of it.
+    backend: &'a str,
     context_per_slot: u32,
     context_total: u64,
     slots: u32,

@@ -234,14 +234,17 @@ impl PoolHandle {
 
     /// How a child ended: at once for one of the last 256, else within the time given.
     pub async fn exit_of(&self, spawn: Spawn, within: Duration) -> Option<ExitRecord> {
+        // Before looking, so that an end between looking and waiting is heard.
+        let mut events = self.events();
         let known = || self.shared.exits.lock().iter().rev().find(|exit| exit.spawn == spawn).cloned();
-        let mut snapshots = self.shared.snapshots.clone();
         let next = async {
             loop {
                 if let Some(exit) = known() {
                     return Some(exit);
                 }
-                snapshots.changed().await.ok()?;
+                if let Err(broadcast::error::RecvError::Closed) = events.recv().await {
+                    return None;
+                }
             }
         };
         tokio::time::timeout(within, next).await.ok().flatten()

@@ -11,13 +11,13 @@ use crate::{
 use motorpool_catalog::Model;
 use motorpool_devices::now;
 use motorpool_pool::{Action, Answer, BuildId, Grant, Input, Launch, Pool, Refusal, RequestId, StartFault};
-use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, FailureClass, Snapshot, Spawn, StopReason};
+use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, FailureClass, Now, Snapshot, Spawn, StopReason};
 use serde::Serialize;
 use std::{collections::HashMap, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::spawn_blocking,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 /// The loop turns at least so often, so that one that does not can be told.
@@ -42,6 +42,8 @@ pub(crate) struct Shell {
     askers: HashMap<RequestId, Asker>,
     drivers: HashMap<Spawn, mpsc::UnboundedSender<Command>>,
     shown_at: Instant,
+    /// The deadline that was last told as due.
+    ticked: Option<Now>,
 }
 
 /// Who is told what happens.
@@ -59,31 +61,28 @@ type Mailbox = (mpsc::WeakUnboundedSender<Post>, mpsc::UnboundedReceiver<Post>);
 impl Shell {
     pub(crate) fn new(pool: Pool, (inbox, posts): Mailbox, workshop: Arc<Workshop>, outside: Outside) -> Self {
         let (askers, drivers) = (HashMap::new(), HashMap::new());
-        Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at: Instant::now() }
+        Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at: Instant::now(), ticked: None }
     }
 
     pub(crate) async fn run(mut self) {
         self.settle().await;
-        loop {
-            let due = self.due_within();
-            let post = if due.is_zero() {
-                Some(Post::Input(Input::Tick))
-            } else {
-                tokio::select! {
-                    biased;
-                    () = sleep(due.min(HEARTBEAT)) => None,
-                    post = self.posts.recv() => match post {
-                        Some(post) => Some(post),
-                        None => return,
-                    },
-                }
-            };
+        while let Some(post) = self.next().await {
             self.outside.shared.turned(now());
-            if let Some(post) = post {
-                self.take(post);
-            }
-            self.show();
+            self.take(post);
         }
+    }
+
+    /// What is due, else what comes, else a tick once a second. `None` when the last handle is gone.
+    async fn next(&mut self) -> Option<Post> {
+        let deadline = self.pool.deadline();
+        let due_within = deadline.map_or(HEARTBEAT, |deadline| deadline.since(now()));
+        // The same deadline twice would be one that a tick does not move: it must not shut out everything else.
+        if due_within.is_zero() && self.ticked != deadline {
+            self.ticked = deadline;
+            return Some(Post::Input(Input::Tick));
+        }
+        let wait = if due_within.is_zero() { HEARTBEAT } else { due_within.min(HEARTBEAT) };
+        timeout(wait, self.posts.recv()).await.unwrap_or(Some(Post::Input(Input::Tick)))
     }
 
     /// Before the first post: nothing may be admitted beside what an earlier supervisor left.
@@ -108,10 +107,6 @@ impl Shell {
         self.outside.shared.settled();
     }
 
-    fn due_within(&self) -> Duration {
-        self.pool.deadline().map_or(HEARTBEAT, |deadline| deadline.since(now()))
-    }
-
     fn take(&mut self, post: Post) {
         let input = match post {
             Post::Input(input) => input,
@@ -134,9 +129,10 @@ impl Shell {
             _ => {}
         }
         let actions = self.pool.on_event(now(), input);
-        // Whoever is answered finds a view no older than the answer.
-        if actions.iter().any(is_answer) {
-            self.show_now();
+        // Before anybody is answered: they find a view no older than the answer.
+        if self.posts.is_empty() || self.shown_at.elapsed() >= SHOWN_WITHIN || actions.iter().any(is_answer) {
+            self.shown_at = Instant::now();
+            self.outside.snapshots.send_replace(Arc::new(self.pool.snapshot(now())));
         }
         for action in actions {
             self.perform(action);
@@ -163,6 +159,7 @@ impl Shell {
             }
             Action::Refuse { id, refusal } => self.refuse(id, refusal),
             Action::Notice { id, holders } => {
+                tracing::info!(request = id.0, n_holders = holders.len(), "a request waits for others to finish");
                 if let Some(Asker::Lease(_, Some(notices))) = self.askers.get(&id) {
                     let _ = notices.send(holders);
                 }
@@ -226,18 +223,6 @@ impl Shell {
             Some(Asker::Load(answer)) => drop(answer.send(Err(refusal))),
             Some(Asker::Operator(_)) | None => {}
         }
-    }
-
-    /// Renews the outside view when nothing more waits, or has waited too long.
-    fn show(&mut self) {
-        if self.posts.is_empty() || self.shown_at.elapsed() >= SHOWN_WITHIN {
-            self.show_now();
-        }
-    }
-
-    fn show_now(&mut self) {
-        self.shown_at = Instant::now();
-        self.outside.snapshots.send_replace(Arc::new(self.pool.snapshot(now())));
     }
 }
 
