@@ -28,6 +28,8 @@
 compile_error!("keeping engines needs pidfds, the parent-death signal and subreapers: Linux only for now");
 
 mod check;
+#[cfg(feature = "detached")]
+mod detached;
 mod driver;
 mod ending;
 mod engine;
@@ -51,6 +53,8 @@ mod sys;
 mod wire;
 
 pub use check::{Discover, Locate};
+#[cfg(feature = "detached")]
+pub use detached::{Detached, Told, Wish};
 pub use engine::{Engine, EngineOrder, Launcher, OpenError};
 pub use handle::{Lease, Notices, PoolHandle};
 pub use journal::JournalError;

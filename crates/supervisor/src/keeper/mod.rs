@@ -50,6 +50,9 @@ use std::{
 };
 use tree::{Swept, Tree};
 
+/// After so many milliseconds without anything to do, memory is given back.
+const QUIET: u16 = 1000;
+
 /// What `motorpool keeper` runs, before any runtime or thread: keeps one engine for whoever holds the other end of
 /// `socket`, and returns the exit code. Takes over the whole process: every other descriptor is closed.
 pub fn keeper_main(socket: OwnedFd) -> i32 {
@@ -124,6 +127,14 @@ struct Keeper {
     stdin: Feed,
     outputs: [Output; 2],
     record: Record,
+    rest: Rest,
+}
+
+/// Whether memory was given back since something last happened.
+#[derive(Clone, Copy)]
+enum Rest {
+    Due,
+    Taken,
 }
 
 enum Stage {
@@ -156,7 +167,7 @@ impl Keeper {
         let born = Report::Born { keeper: identity(std::process::id())?, engine: identity(engine)? };
         let outputs = [Output::new(Source::Stdout, stdout)?, Output::new(Source::Stderr, stderr)?];
         let stage = Stage::Blocked { go: go.into(), outcomes };
-        Ok((Self { tree, signals, stage, stdin: Feed::new(stdin)?, outputs, record }, born))
+        Ok((Self { tree, signals, stage, stdin: Feed::new(stdin)?, outputs, record, rest: Rest::Due }, born))
     }
 
     fn run(&mut self, link: &mut Link) -> io::Result<()> {
@@ -180,23 +191,31 @@ impl Keeper {
     }
 
     /// Waits for anything at all. What is ready is found out by trying: every descriptor is non-blocking.
-    fn wait(&self, link: &Link) -> nix::Result<()> {
+    fn wait(&mut self, link: &Link) -> nix::Result<()> {
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(link.interest());
         fds.extend(self.outputs.iter().filter_map(Output::interest));
         fds.extend(self.stdin.interest());
-        let timeout = match &self.stage {
-            Stage::Execing { outcomes } => {
-                fds.push(outcomes.interest());
-                PollTimeout::NONE
-            }
-            Stage::Ending { patience } => (*patience).into(),
-            _ => PollTimeout::NONE,
-        };
-        match poll(&mut fds, timeout) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(error) => Err(error),
+        if let Stage::Execing { outcomes } = &self.stage {
+            fds.push(outcomes.interest());
         }
+        let timeout = match (&self.stage, self.rest) {
+            (Stage::Ending { patience }, _) => (*patience).into(),
+            (_, Rest::Due) => QUIET.into(),
+            (_, Rest::Taken) => PollTimeout::NONE,
+        };
+        let n_ready = match poll(&mut fds, timeout) {
+            Err(Errno::EINTR) => return Ok(()),
+            n_ready => n_ready?,
+        };
+        self.rest = match (n_ready, &self.stage) {
+            (0, Stage::Blocked { .. } | Stage::Execing { .. } | Stage::Running) => {
+                sys::drop_clean_file_pages();
+                Rest::Taken
+            }
+            _ => Rest::Due,
+        };
+        Ok(())
     }
 
     /// They only wake us: the state of the children says what happened.
