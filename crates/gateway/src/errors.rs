@@ -64,6 +64,9 @@ pub enum Failure {
     /// Somebody unloaded it by force.
     #[error("{0}")]
     Evicted(String),
+    /// It cannot be killed.
+    #[error("engine {0} cannot be killed; it stays charged")]
+    EngineStuck(String),
     /// We are leaving.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -192,6 +195,7 @@ impl Failure {
             Self::EngineUnreadable(_) => (502, "engine_unreadable", SERVER, None, Never),
             Self::EngineTimeout { .. } => (504, "engine_timeout", SERVER, None, Now),
             Self::Evicted(_) => (503, "evicted", SERVER, None, After(1)),
+            Self::EngineStuck(_) => (500, "engine_stuck", SERVER, None, Never),
             Self::ShuttingDown => (503, "shutting_down", SERVER, None, After(5)),
             Self::Overloaded(_) => (503, "overloaded", SERVER, None, After(2)),
             Self::InvalidRequest { param, .. } => (400, "invalid_request", INVALID, *param, Never),
@@ -325,6 +329,7 @@ mod tests {
                 "engine_timeout",
             ),
             (Failure::Evicted(text()), 503, "evicted"),
+            (Failure::EngineStuck(text()), 500, "engine_stuck"),
             (Failure::ShuttingDown, 503, "shutting_down"),
             (Failure::Overloaded("bodies"), 503, "overloaded"),
             (Failure::InvalidRequest { message: text(), param: Some("model") }, 400, "invalid_request"),

@@ -1,4 +1,22 @@
-//! HTTP in, an engine's HTTP out.
+//! HTTP in, an engine's HTTP out; and the management interface.
+//!
+//! Boundary: the only crate that serves HTTP. It asks the pool through a `PoolHandle`, reads the catalog, and starts,
+//! signals and decides nothing.
+//!
+//! ```text
+//! client ─► listen ─► wire (guard) ─► hyper ─► service: origin rules, route
+//!                                                │
+//!             ┌──────────────────────────────────┼──────────────┬─────────────┐
+//!         inference                            raw /m/        models         api
+//!             │ receive: scan, retain            │
+//!             ▼                                  ▼
+//!         exchange: lease ─► upstream ─► engine;  relay or assemble ─► client
+//! ```
+//!
+//! * Nothing is written to a client before the engine's first result, so a refusal is an ordinary status; only a stream
+//!   that waits long is begun with comments ([`loading`](crate)).
+//! * The body of a request is kept until the first byte of its reply, and goes again, byte for byte, when the engine died.
+//! * The lease lies in the reply's body: whoever drops that, for whatever reason, has given it back.
 pub mod assemble;
 pub mod errors;
 pub mod headers;
@@ -7,3 +25,66 @@ pub mod retain;
 pub mod scan;
 pub mod splice;
 pub mod sse;
+
+mod api;
+mod body;
+mod context;
+mod exchange;
+mod inference;
+mod listen;
+mod loading;
+mod models;
+mod raw;
+mod receive;
+mod refusals;
+mod relay;
+mod route;
+mod service;
+mod settings;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod upstream;
+mod wire;
+
+use context::Context;
+use listen::Doorkeeper;
+pub use listen::Listener;
+use motorpool_catalog::Catalog;
+use motorpool_supervisor::PoolHandle;
+use service::Service;
+pub use settings::GatewaySettings;
+use std::sync::Arc;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
+
+/// The server, ready to serve.
+#[derive(Debug)]
+pub struct Gateway {
+    context: Arc<Context>,
+}
+
+impl Gateway {
+    /// A server of `catalog`'s models through `handle`.
+    pub fn new(handle: PoolHandle, catalog: Arc<Catalog>, settings: GatewaySettings) -> Self {
+        Self { context: Arc::new(Context::new(handle, catalog, settings)) }
+    }
+
+    /// Notified when somebody asks on the control socket that the server end. Whoever owns the server does it.
+    pub fn shutdown_asked(&self) -> Arc<Notify> {
+        Arc::clone(&self.context.shutdown_asked)
+    }
+
+    /// Serves on `listeners` until `stop` says `true`, or its sender is gone; then takes nothing new and returns when the
+    /// last connection has ended.
+    pub async fn serve(self, listeners: Vec<Listener>, stop: watch::Receiver<bool>) {
+        let management = api::router(Arc::clone(&self.context));
+        let service = Service { context: self.context, management };
+        let keeper = Arc::new(Doorkeeper::new(service, stop));
+        let doors: JoinSet<()> = listeners.into_iter().map(|l| Arc::clone(&keeper).keep(l)).collect();
+        doors.join_all().await;
+    }
+}

@@ -130,7 +130,7 @@ fn only_requests_that_are_known_through_and_through_are_assembled() {
     for (body, yes) in [
         (r#"{"model":"m","messages":[],"temperature":0}"#, true),
         (r#"{"stream":false,"stream_options":null,"stop":null}"#, true),
-        (r#"{"stream":null,"stop":[],"logprobs":true}"#, true),
+        (r#"{"stream":null,"stop":[],"logprobs":false}"#, true),
         (r#"{"stop":"\n","logprobs":false}"#, true),
         (r#"{"stop":["\n","."]}"#, true),
         (r#"{"stream":true}"#, false),
@@ -144,8 +144,14 @@ fn only_requests_that_are_known_through_and_through_are_assembled() {
     ] {
         let mut scan = Scan::new(PLAIN_MEMBERS);
         scan.feed(body.as_bytes()).expect("an object");
-        assert_eq!(can_assemble(&scan.finish().expect("whole")), yes, "{body}");
+        let found = scan.finish().expect("whole");
+        assert_eq!(can_assemble(Kind::Text, &found), yes, "{body}");
+        assert_eq!(can_assemble(Kind::Chat, &found), yes, "{body}");
     }
+    let mut scan = Scan::new(PLAIN_MEMBERS);
+    scan.feed(br#"{"logprobs":1,"stop":[]}"#).expect("an object");
+    let found = scan.finish().expect("whole");
+    assert!(can_assemble(Kind::Text, &found) && !can_assemble(Kind::Chat, &found));
 }
 
 proptest! {

@@ -1,4 +1,5 @@
 //! Which requests may be assembled: only those whose every member is known to leave the reply in the known shape.
+use super::Kind;
 use crate::scan::{Findings, Key};
 
 /// Members of a request that change what is generated but not the shape of the reply. Others (`echo`,
@@ -56,24 +57,31 @@ pub const PLAIN_MEMBERS: &[&str] = &[
     "xtc_threshold",
 ];
 
-/// Whether the reply can be put together here and be the engine's own.
+/// Whether the reply can be put together here and be the engine's own. A scan with [`PLAIN_MEMBERS`] made `found`.
 ///
-/// A scan with [`PLAIN_MEMBERS`] made `found`. Two things engines lose in streams are asked for: text that might begin a
-/// stop string of more than one byte is held back, and lost at the length limit; and a stop string's token keeps its
-/// probability in a stream, but not in a whole reply.
-pub fn can_assemble(found: &Findings) -> bool {
-    let streams = matches!(found.raw(Key::Stream), Some(b"false" | b"null")) || found.field(Key::Stream).is_none();
-    streams && !found.has_strangers && stop_is_harmless(found)
+/// Three things that llama-server's streams lose are not asked of it there:
+/// text that might begin a stop string of more than one byte is held back, and lost at the length limit;
+/// a stop string's token keeps its probability in a stream, but not in a whole reply;
+/// in a chat, a token that adds no text (the last one, one that its parser holds back) takes its probability with it.
+pub fn can_assemble(kind: Kind, found: &Findings) -> bool {
+    !asks_for(found, Key::Stream) && !found.has_strangers && stops_and_probabilities_survive(kind, found)
 }
 
-fn stop_is_harmless(found: &Findings) -> bool {
-    if found.field(Key::Stop).is_none() {
-        return true;
+fn stops_and_probabilities_survive(kind: Kind, found: &Findings) -> bool {
+    let stops = match found.field(Key::Stop) {
+        None => Some(Vec::new()),
+        Some(_) => found.raw(Key::Stop).and_then(stops_of),
+    };
+    let Some(stops) = stops else { return false };
+    if asks_for(found, Key::Logprobs) {
+        return kind == Kind::Text && stops.is_empty();
     }
-    let Some(stops) = found.raw(Key::Stop).and_then(stops_of) else { return false };
-    let has_logprobs =
-        !matches!(found.raw(Key::Logprobs), Some(b"false" | b"null")) && found.field(Key::Logprobs).is_some();
-    stops.is_empty() || (!has_logprobs && stops.iter().all(|s| s.len() == 1))
+    stops.iter().all(|s| s.len() == 1)
+}
+
+/// Whether the member stands there with another value than `false` or `null`.
+fn asks_for(found: &Findings, key: Key) -> bool {
+    found.field(key).is_some() && !matches!(found.raw(key), Some(b"false" | b"null"))
 }
 
 #[derive(serde::Deserialize)]

@@ -1,0 +1,229 @@
+//! Values of the pool as the interface shows them. Bytes and milliseconds are whole numbers; times are ages.
+use crate::{context::Context, models::Standing};
+use motorpool_vocab::{EntryView, ExitRecord, Holder, Now, PhaseView, PoolView, Snapshot, WaiterView};
+use serde::Serialize;
+use std::time::Duration;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    version: &'static str,
+    listen: Vec<String>,
+    /// Whether readings were taken and the past settled.
+    ready: bool,
+    /// Whether new work is refused.
+    closing: bool,
+    /// Number of the last event that this shows.
+    seq: u64,
+    pool: Pool,
+    engines: Vec<Engine>,
+    waiters: Vec<Waiter>,
+}
+
+#[derive(Serialize)]
+struct Pool {
+    #[serde(rename = "budgetBytes")]
+    budget: Option<u64>,
+    #[serde(rename = "committedBytes")]
+    committed: u64,
+    #[serde(rename = "systemRamBytes")]
+    system_ram: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Engine {
+    key: String,
+    provider: String,
+    model: String,
+    replica: u32,
+    phase: &'static str,
+    /// Per-mille of a load.
+    progress: Option<u16>,
+    pid: Option<u32>,
+    spawn: Option<u64>,
+    leases: Vec<Lease>,
+    /// Requests that wait for it.
+    queue: u32,
+    slots: Option<u32>,
+    /// Leases granted in the last 60 s.
+    demand: u32,
+    drainers: u32,
+    reserved_bytes: u64,
+    last_use_ms: Option<u64>,
+    created_ms: u64,
+    last_exit: Option<Exit>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Lease {
+    request: String,
+    session: Option<String>,
+    held_ms: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Exit {
+    spawn: u64,
+    pid: Option<u32>,
+    code: Option<i32>,
+    signal: Option<i32>,
+    reason: &'static str,
+    class: Option<&'static str>,
+    ever_ready: bool,
+    lived_ms: u64,
+    ended_ms: u64,
+    tail: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Waiter {
+    key: String,
+    waited_ms: u64,
+    needs_bytes: u64,
+    waits_for: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Model {
+    id: String,
+    aliases: Vec<String>,
+    engine: String,
+    state: &'static str,
+    progress: Option<u16>,
+    /// The class of the last failure, when the state is `failed`.
+    class: Option<&'static str>,
+    context: Option<u32>,
+    slots: Option<u32>,
+    capabilities: Vec<&'static str>,
+    tags: Vec<String>,
+    pinned: bool,
+    priority: i32,
+    declared_bytes: Option<u64>,
+}
+
+impl Status {
+    pub(super) fn of(context: &Context) -> Self {
+        let snapshot = context.handle.snapshot();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            listen: context.settings.listen.clone(),
+            ready: context.handle.is_settled(),
+            closing: snapshot.closing,
+            seq: snapshot.seq,
+            pool: Pool::of(&snapshot.pool),
+            engines: engines(&snapshot),
+            waiters: snapshot.waiters.iter().map(|w| Waiter::of(w, snapshot.at)).collect(),
+        }
+    }
+}
+
+impl Pool {
+    fn of(pool: &PoolView) -> Self {
+        Self {
+            budget: pool.budget.map(motorpool_vocab::Bytes::get),
+            committed: pool.committed.get(),
+            system_ram: pool.system_ram.get(),
+        }
+    }
+}
+
+pub(super) fn engines(snapshot: &Snapshot) -> Vec<Engine> {
+    snapshot.entries.iter().map(|entry| Engine::of(entry, snapshot.at)).collect()
+}
+
+impl Engine {
+    pub(super) fn of(entry: &EntryView, at: Now) -> Self {
+        let progress = match entry.phase {
+            PhaseView::Starting { progress } => progress,
+            _ => None,
+        };
+        Self {
+            key: entry.key.to_string(),
+            provider: entry.key.provider().to_owned(),
+            model: entry.key.model().to_string(),
+            replica: entry.key.replica(),
+            phase: entry.phase.as_str(),
+            progress,
+            pid: entry.pid,
+            spawn: entry.spawn.map(|s| s.0),
+            leases: entry.leases.iter().map(|h| Lease::of(h, at)).collect(),
+            queue: entry.n_tickets,
+            slots: entry.width,
+            demand: entry.demand,
+            drainers: entry.n_drainers,
+            reserved_bytes: entry.reserved.get(),
+            last_use_ms: entry.last_use.map(|then| millis(at.since(then))),
+            created_ms: millis(at.since(entry.created)),
+            last_exit: entry.last_exit.as_ref().map(|record| Exit::of(record, at)),
+        }
+    }
+}
+
+impl Lease {
+    fn of(holder: &Holder, at: Now) -> Self {
+        let held_ms = millis(at.since(holder.since));
+        Self { request: holder.request.clone(), session: holder.session.clone(), held_ms }
+    }
+}
+
+impl Exit {
+    fn of(record: &ExitRecord, at: Now) -> Self {
+        Self {
+            spawn: record.spawn.0,
+            pid: record.pid,
+            code: record.code,
+            signal: record.signal,
+            reason: record.reason.as_str(),
+            class: record.class.map(motorpool_vocab::FailureClass::as_str),
+            ever_ready: record.ever_ready,
+            lived_ms: millis(record.ended_at.since(record.started_at)),
+            ended_ms: millis(at.since(record.ended_at)),
+            tail: record.tail.clone(),
+        }
+    }
+}
+
+impl Waiter {
+    fn of(waiter: &WaiterView, at: Now) -> Self {
+        Self {
+            key: waiter.key.to_string(),
+            waited_ms: millis(at.since(waiter.since)),
+            needs_bytes: waiter.needs.get(),
+            waits_for: waiter.waits_for.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn of(model: &motorpool_catalog::Model, standing: Standing) -> Self {
+        let (progress, class) = match standing {
+            Standing::Loading(progress) => (progress, None),
+            Standing::Failed(class) => (None, Some(class)),
+            Standing::Unloaded | Standing::Loaded => (None, None),
+        };
+        Self {
+            id: model.id.to_string(),
+            aliases: model.aliases.clone(),
+            engine: model.engine.clone(),
+            state: standing.as_str(),
+            progress,
+            class,
+            context: model.context,
+            slots: model.slots,
+            capabilities: model.capabilities.iter().map(|c| c.as_str()).collect(),
+            tags: model.tags.clone(),
+            pinned: model.pinned,
+            priority: model.priority,
+            declared_bytes: model.declared.map(motorpool_vocab::Bytes::get),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

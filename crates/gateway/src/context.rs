@@ -1,0 +1,96 @@
+//! What every request needs: [`Context`].
+use crate::{errors::Failure, retain::BodyStore, settings::GatewaySettings, upstream::Upstream};
+use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
+use motorpool_supervisor::PoolHandle;
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+use tokio::sync::Notify;
+
+/// What every request needs.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) handle: PoolHandle,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) settings: GatewaySettings,
+    pub(crate) bodies: Arc<BodyStore>,
+    pub(crate) upstream: Upstream,
+    /// Somebody with the right to it asked us to end.
+    pub(crate) shutdown_asked: Arc<Notify>,
+    /// Seconds since 1970 at our start.
+    pub(crate) started_at: u64,
+    ids: RequestIds,
+}
+
+/// Ids that nobody guesses or meets twice.
+#[derive(Debug, Default)]
+struct RequestIds {
+    next: AtomicU64,
+    secret: RandomState,
+}
+
+impl Context {
+    pub(crate) fn new(handle: PoolHandle, catalog: Arc<Catalog>, settings: GatewaySettings) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            bodies: BodyStore::new(settings.body_limits()),
+            upstream: Upstream::new(settings.limits.connect, settings.limits.first_result),
+            shutdown_asked: Arc::default(),
+            started_at: now.as_secs(),
+            ids: RequestIds::default(),
+            handle,
+            catalog,
+            settings,
+        }
+    }
+
+    /// A new request id.
+    pub(crate) fn fresh_id(&self) -> String {
+        let n = self.ids.next.fetch_add(1, Ordering::Relaxed);
+        format!("req_{:016x}{n:08x}", self.ids.secret.hash_one(n))
+    }
+
+    /// The one model that these names mean; the default one when there is no name.
+    pub(crate) fn choose<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Arc<Model>, Failure> {
+        let mut chosen: Option<(&str, &Arc<Model>)> = None;
+        for name in names.into_iter().filter(|n| !n.is_empty()) {
+            let model = self.catalog.resolve(name).map_err(unknown)?;
+            match chosen {
+                Some((other, known)) if known.id != model.id => {
+                    return Err(Failure::ModelConflict(other.to_owned(), name.to_owned()));
+                }
+                _ => chosen = Some((name, model)),
+            }
+        }
+        match chosen {
+            Some((_, model)) => Ok(Arc::clone(model)),
+            None => self.default_model(),
+        }
+    }
+
+    fn default_model(&self) -> Result<Arc<Model>, Failure> {
+        if let Some(name) = &self.settings.defaults.model {
+            return Ok(Arc::clone(self.catalog.resolve(name).map_err(unknown)?));
+        }
+        let mut models = self.catalog.models();
+        match (models.next(), models.next()) {
+            (Some(only), None) => Ok(Arc::clone(only)),
+            _ => Err(Failure::NoModel(self.catalog.models().map(|m| m.id.to_string()).collect())),
+        }
+    }
+
+    /// The manifest of a model's engine.
+    pub(crate) fn manifest(&self, model: &Model) -> &Arc<Manifest> {
+        self.catalog.manifest(&model.engine).expect("a catalog holds no model without its engine")
+    }
+}
+
+/// The failure that an unknown name is.
+pub(crate) fn unknown(unknown: UnknownModel) -> Failure {
+    Failure::UnknownModel { name: unknown.name, nearest: unknown.nearest }
+}

@@ -1,0 +1,179 @@
+//! One request with an engine, from the lease to the reply: [`Job::run`].
+//!
+//! ```text
+//! acquire ─► send ─► head ─► first bytes ─┬─ as they come ────► Relay, the lease inside
+//!    ▲         │       │         │         └─ put together ────► a whole reply, lease given back
+//!    └─────────┴───────┴─────────┘ the engine died: once more on another lease, nothing was sent yet
+//! ```
+use crate::{
+    assemble::{Assembled, Assembler, Kind},
+    body::{ReplyBody, boxed, full},
+    context::Context,
+    errors::{Failure, Shape},
+    headers,
+    loading::{is_event_stream, write_stream_headers},
+    refusals::{cause_of_death, failure_of},
+    relay::{Broken, Manner, Relay, next_bytes},
+    retain::{Replay, Retained},
+    splice::Splice,
+    upstream::SendError,
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response};
+use hyper::body::Incoming;
+use motorpool_pool::Ask;
+use motorpool_supervisor::Lease;
+use motorpool_vocab::{Holder, ModelId};
+use std::sync::Arc;
+
+/// A request that is ready to go to an engine, any number of times.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) model: ModelId,
+    pub(crate) method: Method,
+    pub(crate) path_and_query: String,
+    /// What the engine may see.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Arc<Retained>,
+    pub(crate) splice: Splice,
+    pub(crate) reply: Reply,
+    pub(crate) shape: Shape,
+    pub(crate) holder: Holder,
+}
+
+/// How the engine's reply becomes the client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// As it comes.
+    AsItIs,
+    /// The engine streams, the client reads a whole.
+    Assembled(Kind),
+}
+
+/// How one attempt failed.
+enum Attempt {
+    /// Another lease may do better: the engine died, and nothing was sent to the client.
+    Died(Failure),
+    /// It would fail again, or must not be tried again.
+    Failed(Failure),
+}
+
+impl Job {
+    /// The reply, or why there is none. Dropping the future takes back whatever was begun.
+    pub(crate) async fn run(&self, context: &Context) -> Result<Response<ReplyBody>, Failure> {
+        match self.attempt(context).await {
+            Ok(response) => Ok(response),
+            Err(Attempt::Failed(failure)) => Err(failure),
+            Err(Attempt::Died(failure)) => {
+                tracing::warn!(model = %self.model, request = self.holder.request, %failure, "retried once");
+                self.attempt(context).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
+            }
+        }
+    }
+
+    async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
+        let ask = Ask::lease(self.model.clone(), self.holder.clone());
+        let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
+        let to = (lease.spawn(), lease.endpoint());
+        let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri)).await;
+        let (head, body) = match sent {
+            Ok(reply) => reply.into_parts(),
+            Err(error) => return Err(no_reply(context, &lease, error).await),
+        };
+        match self.reply {
+            Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
+                assembled(context, kind, body, lease).await
+            }
+            _ => self.relayed(context, head, body, lease).await,
+        }
+    }
+
+    fn request(&self, uri: Uri) -> Request<ReplyBody> {
+        let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), &self.splice)));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers.clone();
+        request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+        request
+    }
+
+    /// The reply as it comes. Its first bytes are awaited, since until then the engine's death costs the client nothing.
+    async fn relayed(
+        &self,
+        context: &Context,
+        head: response::Parts,
+        mut body: Incoming,
+        lease: Lease,
+    ) -> Result<Response<ReplyBody>, Attempt> {
+        let limits = &context.settings.limits;
+        let first = match next_bytes(&mut body, limits.first_result).await {
+            Ok(first) => first,
+            Err(broken) => return Err(died(context, &lease, broken).await),
+        };
+        let streams = is_event_stream(&head.headers);
+        let manner = if streams { Manner::Events(self.shape) } else { Manner::Bytes };
+        let terms = (context.handle.clone(), manner, limits.between_frames);
+        let mut response = Response::new(boxed(Relay::new(first, body, lease, terms)));
+        *response.status_mut() = head.status;
+        *response.headers_mut() = head.headers;
+        headers::to_client(response.headers_mut());
+        if streams {
+            write_stream_headers(response.headers_mut());
+        }
+        Ok(response)
+    }
+}
+
+/// Reads the stream to its end and gives the lease back.
+async fn assembled(
+    context: &Context,
+    kind: Kind,
+    mut body: Incoming,
+    lease: Lease,
+) -> Result<Response<ReplyBody>, Attempt> {
+    let mut assembler = Assembler::new(kind);
+    loop {
+        match next_bytes(&mut body, context.settings.limits.between_frames).await {
+            Ok(Some(bytes)) => match assembler.feed(&bytes) {
+                Ok(None) => {}
+                Ok(Some(whole)) => return Ok(whole_reply(whole)),
+                Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
+            },
+            Ok(None) => return Err(Attempt::Died(cause_of_death(&context.handle, lease.spawn()).await)),
+            Err(broken) => return Err(died(context, &lease, broken).await),
+        }
+    }
+}
+
+fn whole_reply(whole: Assembled) -> Response<ReplyBody> {
+    let (status, document): (StatusCode, Bytes) = match whole {
+        Assembled::Reply(document) => (StatusCode::OK, document),
+        Assembled::Refused { status, body } => {
+            (StatusCode::from_u16(status).expect("the assembler gives 400 to 599"), body)
+        }
+    };
+    let mut response = Response::new(full(document));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
+    response
+}
+
+async fn no_reply(context: &Context, lease: &Lease, error: SendError) -> Attempt {
+    tracing::info!(key = %lease.key(), error = &error as &dyn std::error::Error, "an engine gave no reply");
+    match error {
+        SendError::Timeout(what, within) => Attempt::Failed(Failure::EngineTimeout { what, within }),
+        SendError::Connect(_) | SendError::Closed(_) => after(cause_of_death(&context.handle, lease.spawn()).await),
+    }
+}
+
+async fn died(context: &Context, lease: &Lease, broken: Broken) -> Attempt {
+    after(broken.cause(&context.handle, lease).await)
+}
+
+/// Only an engine that died by itself is tried again: what was stopped was stopped for a reason.
+fn after(failure: Failure) -> Attempt {
+    match failure {
+        Failure::EngineCrashed(_) => Attempt::Died(failure),
+        other => Attempt::Failed(other),
+    }
+}

@@ -1,0 +1,141 @@
+//! Requests that a model answers: by OpenAI's routes, and by `/m/`.
+use crate::{
+    assemble::can_assemble,
+    body::ReplyBody,
+    context::{Context, unknown},
+    errors::{Failure, Shape},
+    exchange::{Job, Reply},
+    headers,
+    loading::{self, CommitAfter, Told},
+    raw,
+    receive::{Form, Received, receive},
+    route::Inference,
+    scan::{Findings, Key},
+    splice::{Edits, Splice, Streaming},
+};
+use http::{HeaderMap, HeaderValue, Request, Response, header, request};
+use hyper::body::Incoming;
+use motorpool_catalog::{Manifest, Model, ReportKind};
+use motorpool_vocab::{Holder, Now};
+use std::sync::Arc;
+
+/// A request's id, as text.
+pub(crate) type Id<'a> = &'a str;
+
+/// Answers one of OpenAI's routes.
+pub(crate) async fn by_openai(
+    context: &Arc<Context>,
+    which: Inference,
+    request: Request<Incoming>,
+    id: Id<'_>,
+) -> Result<Response<ReplyBody>, Failure> {
+    let (head, body) = request.into_parts();
+    refuse_upgrade(&head.headers)?;
+    let named = model_header(&head.headers)?;
+    let received = receive(context, &head.headers, body, (Form::Routed, named)).await?;
+    let found = received.found.clone().unwrap_or_default();
+    let model = context.choose(named.into_iter().chain(found.model()))?;
+    let manifest = context.manifest(&model);
+    let assembled = which.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
+    let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
+    let edits = Edits { model: Some(model.id.as_str()), streaming };
+    let splice = Splice::new(&found, received.body.len(), edits);
+    let mut job = job_of(&head, (&model, manifest), &received, id);
+    job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    job.splice = splice;
+    job.reply = assembled.map_or(Reply::AsItIs, Reply::Assembled);
+    let after = match which.kind() {
+        Some(_) => commit_after(context, &head.headers, &found)?,
+        None => CommitAfter::Never,
+    };
+    answer(context, job, received, after).await
+}
+
+/// Passes a request on to a model's engine, byte for byte.
+pub(crate) async fn by_path(
+    context: &Arc<Context>,
+    request: Request<Incoming>,
+    id: Id<'_>,
+) -> Result<Response<ReplyBody>, Failure> {
+    let (head, body) = request.into_parts();
+    refuse_upgrade(&head.headers)?;
+    let rest = head.uri.path().strip_prefix("/m/").unwrap_or_default();
+    let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
+    let model = raw.model;
+    let by_header = model_header(&head.headers)?;
+    if let Some(name) = by_header {
+        context.choose([model.id.as_str(), name])?;
+    }
+    let manifest = context.manifest(&model);
+    if !manifest.allows(head.method.as_str(), raw.path) {
+        return Err(Failure::NotAllowed("the engine's manifest does not list this path and method for inference"));
+    }
+    let query = head.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+    let path_and_query = format!("{}{query}", raw.path);
+    let received = receive(context, &head.headers, body, (Form::Any, Some(model.id.as_str()))).await?;
+    let found = received.found.clone().unwrap_or_default();
+    if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
+        context.choose([model.id.as_str(), other])?;
+    }
+    let mut job = job_of(&head, (&model, manifest), &received, id);
+    job.path_and_query = path_and_query;
+    job.shape = Shape::LlamaCpp;
+    let after = commit_after(context, &head.headers, &found)?;
+    answer(context, job, received, after).await
+}
+
+fn job_of(head: &request::Parts, to: (&Arc<Model>, &Arc<Manifest>), received: &Received, id: Id<'_>) -> Job {
+    let (model, manifest) = to;
+    let text = |name| head.headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    Job {
+        model: model.id.clone(),
+        method: head.method.clone(),
+        path_and_query: head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+        headers: headers::to_engine(&head.headers, |name| manifest.passes_header(name)),
+        body: Arc::clone(&received.body),
+        splice: Splice::untouched(received.body.len()),
+        reply: Reply::AsItIs,
+        shape: Shape::OpenAi,
+        holder: Holder { request: id.to_owned(), session: text("x-motorpool-session"), since: Now::ZERO },
+    }
+}
+
+/// Runs the job. A stream that has to wait long begins with comments.
+async fn answer(
+    context: &Arc<Context>,
+    job: Job,
+    received: Received,
+    after: CommitAfter,
+) -> Result<Response<ReplyBody>, Failure> {
+    let told = Told { handle: context.handle.clone(), model: job.model.clone(), shape: job.shape };
+    let context = Arc::clone(context);
+    let reply = Box::pin(async move {
+        // Until the lease is asked for, the model stays wanted by this.
+        let _loading = received.loading;
+        job.run(&context).await
+    });
+    loading::within(reply, after, told).await
+}
+
+/// Whether the engine's streams and replies have llama-server's form.
+fn speaks_llama_server(manifest: &Manifest) -> bool {
+    manifest.slots.as_ref().is_some_and(|slots| slots.kind == ReportKind::LlamaServer)
+}
+
+/// Only who asked for a stream can be told anything before the reply.
+fn commit_after(context: &Context, headers: &HeaderMap, found: &Findings) -> Result<CommitAfter, Failure> {
+    let after = CommitAfter::of(headers, context.settings.loading.commit_after)?;
+    Ok(if found.raw(Key::Stream) == Some(b"true") { after } else { CommitAfter::Never })
+}
+
+fn model_header(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
+    let unreadable = |_| Failure::InvalidRequest { message: "`X-Motorpool-Model` is no text".into(), param: None };
+    headers.get("x-motorpool-model").map(HeaderValue::to_str).transpose().map_err(unreadable)
+}
+
+fn refuse_upgrade(headers: &HeaderMap) -> Result<(), Failure> {
+    if headers.contains_key(header::UPGRADE) {
+        return Err(Failure::NotSupported("an upgraded connection"));
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Connections: taken, bounded, guarded, served, and let finish.
+use crate::{
+    body::ReplyBody,
+    errors::{Failure, Shape},
+    service::{Door, Service, failed},
+    wire::Wire,
+};
+use http::{HeaderValue, Request, Response, header};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{convert::Infallible, future::Future, io, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
+
+/// A head must arrive within this, from its connection's or its predecessor's end on. Idle connections end so, too.
+const HEAD_WITHIN: Duration = Duration::from_secs(75);
+/// Connections past the limit that are told so at a time; those past these are closed.
+const TURNED_AWAY: usize = 64;
+/// Headers of one request.
+const HEADERS: usize = 128;
+/// After an accept that failed, for want of descriptors most likely.
+const BREATHE: Duration = Duration::from_millis(50);
+
+/// Where requests come in.
+#[derive(Debug)]
+pub enum Listener {
+    /// A loopback address.
+    Tcp(TcpListener),
+    /// Our control socket: only processes of our own user, no rules on `Host` and `Origin`.
+    Control(UnixListener),
+}
+
+/// Bounds of what is taken.
+#[derive(Debug)]
+pub(crate) struct Doorkeeper {
+    service: Service,
+    places: Arc<Semaphore>,
+    turned_away: Arc<Semaphore>,
+    builder: http1::Builder,
+    write_stall: Duration,
+    stop: watch::Receiver<bool>,
+}
+
+impl Doorkeeper {
+    pub(crate) fn new(service: Service, stop: watch::Receiver<bool>) -> Self {
+        let limits = &service.context.settings.limits;
+        let mut builder = http1::Builder::new();
+        let header_bytes = usize::try_from(limits.header.get()).unwrap_or(usize::MAX).max(8192);
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_WITHIN)
+            .max_buf_size(header_bytes)
+            .max_headers(HEADERS)
+            .half_close(false);
+        Self {
+            places: Arc::new(Semaphore::new(usize::try_from(limits.connections).unwrap_or(usize::MAX))),
+            turned_away: Arc::new(Semaphore::new(TURNED_AWAY)),
+            write_stall: limits.write_stall,
+            builder,
+            service,
+            stop,
+        }
+    }
+
+    /// Takes connections until told to stop, then waits for the last to end.
+    pub(crate) async fn keep(self: Arc<Self>, listener: Listener) {
+        let mut connections = JoinSet::new();
+        let mut stop = self.stop.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = told(&mut stop) => break,
+                Some(_) = connections.join_next() => {}
+                taken = accept(&listener) => match taken {
+                    Ok(Some(Taken::Tcp(stream))) => self.admit(&mut connections, stream, Door::Address),
+                    Ok(Some(Taken::Unix(stream))) => self.admit(&mut connections, stream, Door::Control),
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection could not be taken");
+                        tokio::time::sleep(BREATHE).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        while connections.join_next().await.is_some() {}
+    }
+
+    fn admit<S>(self: &Arc<Self>, connections: &mut JoinSet<()>, stream: S, door: Door)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let stream = Wire::new(stream, self.write_stall);
+        // The operator gets in when everybody else has filled the house.
+        let place = match door {
+            Door::Control => Ok(None),
+            Door::Address => Arc::clone(&self.places).try_acquire_owned().map(Some),
+        };
+        let keeper = Arc::clone(self);
+        if let Ok(place) = place {
+            connections.spawn(async move {
+                let _place = place;
+                let service = keeper.service.clone();
+                keeper
+                    .serve(stream, move |request| {
+                        let service = service.clone();
+                        async move { service.respond(door, request).await }
+                    })
+                    .await;
+            });
+        } else if let Ok(place) = Arc::clone(&self.turned_away).try_acquire_owned() {
+            connections.spawn(async move {
+                let _place = place;
+                keeper.serve(stream, |_| async { Ok(full_house()) }).await;
+            });
+        }
+    }
+
+    async fn serve<S, A>(&self, stream: Wire<S>, answer: impl Fn(Request<Incoming>) -> A + Send)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        A: Future<Output = Result<Response<ReplyBody>, Infallible>> + Send,
+    {
+        let mut stop = self.stop.clone();
+        let connection = self.builder.serve_connection(TokioIo::new(stream), service_fn(answer));
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = told(&mut stop) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error = &error as &dyn std::error::Error, "a connection ended");
+        }
+    }
+}
+
+/// Returns when we are told to stop, or nobody is left to tell us.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|told| *told).await;
+}
+
+fn full_house() -> Response<ReplyBody> {
+    let mut response = failed(&Failure::Overloaded("`limits.connections` are open"), Shape::OpenAi);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+enum Taken {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// `None`: somebody who may not.
+async fn accept(listener: &Listener) -> io::Result<Option<Taken>> {
+    match listener {
+        Listener::Tcp(listener) => {
+            let (stream, _) = listener.accept().await?;
+            // Frames of a stream go out as they come.
+            stream.set_nodelay(true)?;
+            Ok(Some(Taken::Tcp(stream)))
+        }
+        Listener::Control(listener) => {
+            let (stream, _) = listener.accept().await?;
+            let peer = stream.peer_cred()?.uid();
+            if peer == nix::unistd::geteuid().as_raw() {
+                return Ok(Some(Taken::Unix(stream)));
+            }
+            tracing::warn!(uid = peer, "another user's process was refused on the control socket");
+            Ok(None)
+        }
+    }
+}

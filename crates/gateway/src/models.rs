@@ -1,0 +1,153 @@
+//! What can be served, and what of it is there: the listing of `/v1/models`.
+//!
+//! One row carries OpenAI's members and those of llama-server's router. It is made of the catalog and the last snapshot,
+//! and waits for nobody.
+use crate::context::Context;
+use motorpool_catalog::Model;
+use motorpool_vocab::{Bytes, EntryView, PhaseView, Snapshot};
+use serde::Serialize;
+
+/// A list in OpenAI's form.
+#[derive(Serialize)]
+pub(crate) struct List {
+    object: &'static str,
+    data: Vec<Row>,
+}
+
+/// One model.
+#[derive(Serialize)]
+pub(crate) struct Row {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: String,
+    aliases: Vec<String>,
+    tags: Vec<String>,
+    capabilities: Vec<&'static str>,
+    status: Status,
+    meta: Meta,
+}
+
+#[derive(Serialize)]
+struct Status {
+    value: &'static str,
+    /// 0 to 1, while it loads and says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<bool>,
+    /// The class of the failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Meta {
+    n_ctx: Option<u32>,
+    /// Bytes reserved for it now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<u64>,
+}
+
+/// Where a model stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// No engine has it.
+    Unloaded,
+    /// An engine is being built for it; progress in per-mille.
+    Loading(Option<u16>),
+    /// An engine serves it.
+    Loaded,
+    /// The last attempt failed, with this class.
+    Failed(&'static str),
+}
+
+impl Standing {
+    /// The best that its engines have.
+    pub(crate) fn of(model: &Model, snapshot: &Snapshot) -> Self {
+        let entries = || snapshot.entries.iter().filter(|entry| *entry.key.model() == model.id);
+        if entries().any(|entry| entry.phase == PhaseView::Ready) {
+            return Self::Loaded;
+        }
+        let building = entries().find_map(|entry| match entry.phase {
+            PhaseView::Starting { progress } => Some(progress),
+            PhaseView::Validating | PhaseView::WaitsForRoom => Some(None),
+            PhaseView::Idle | PhaseView::Ready | PhaseView::Stopping | PhaseView::Reaping | PhaseView::Stuck => None,
+        });
+        if let Some(progress) = building {
+            return Self::Loading(progress);
+        }
+        entries().find_map(failed_with).map_or(Self::Unloaded, Self::Failed)
+    }
+
+    /// Its name in listings.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unloaded => "unloaded",
+            Self::Loading(_) => "loading",
+            Self::Loaded => "loaded",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+fn failed_with(entry: &EntryView) -> Option<&'static str> {
+    entry.last_exit.as_ref()?.class.map(motorpool_vocab::FailureClass::as_str)
+}
+
+/// Every model.
+pub(crate) fn list(context: &Context) -> List {
+    let snapshot = context.handle.snapshot();
+    List { object: "list", data: context.catalog.models().map(|m| row(context, m, &snapshot)).collect() }
+}
+
+/// One model.
+pub(crate) fn row(context: &Context, model: &Model, snapshot: &Snapshot) -> Row {
+    let standing = Standing::of(model, snapshot);
+    let reserved = snapshot.entries.iter().filter(|e| *e.key.model() == model.id).map(|e| e.reserved);
+    let reserved = Some(Bytes::sum(reserved)).filter(|bytes| !bytes.is_zero());
+    Row {
+        id: model.id.to_string(),
+        object: "model",
+        created: context.started_at,
+        owned_by: model.engine.clone(),
+        aliases: model.aliases.clone(),
+        tags: model.tags.clone(),
+        capabilities: model.capabilities.iter().map(|c| c.as_str()).collect(),
+        status: status(standing),
+        meta: Meta { n_ctx: model.context, reserved: reserved.map(Bytes::get) },
+    }
+}
+
+fn status(standing: Standing) -> Status {
+    let value = standing.as_str();
+    let plain = Status { value, progress: None, failed: None, class: None };
+    match standing {
+        Standing::Unloaded | Standing::Loaded => plain,
+        Standing::Loading(progress) => Status { progress: progress.map(|n| f64::from(n) / 1000.0), ..plain },
+        Standing::Failed(class) => Status { failed: Some(true), class: Some(class), ..plain },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{catalog, entry};
+    use motorpool_vocab::{FailureClass, ModelId};
+
+    #[test]
+    fn a_model_stands_where_the_best_of_its_engines_stands() {
+        let catalog = catalog(&[("a", &[])]);
+        let model = catalog.model(&ModelId::new("a").expect("an id")).expect("it is there");
+        let standing = |entries| Standing::of(model, &Snapshot { entries, ..Snapshot::default() });
+        let failed = || entry("llama-server:a:1", PhaseView::Idle, Some(FailureClass::ModelCorrupt));
+        let loading = |progress| entry("llama-server:a:2", PhaseView::Starting { progress }, None);
+        let ready = || entry("llama-server:a:0", PhaseView::Ready, None);
+        assert_eq!(standing(vec![]), Standing::Unloaded);
+        assert_eq!(standing(vec![entry("llama-server:b:0", PhaseView::Ready, None)]), Standing::Unloaded);
+        assert_eq!(standing(vec![entry("llama-server:a:0", PhaseView::Stopping, None)]), Standing::Unloaded);
+        assert_eq!(standing(vec![failed()]), Standing::Failed("model-corrupt"));
+        assert_eq!(standing(vec![failed(), loading(Some(630))]), Standing::Loading(Some(630)));
+        assert_eq!(standing(vec![failed(), loading(None), ready()]), Standing::Loaded);
+    }
+}

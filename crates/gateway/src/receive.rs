@@ -1,0 +1,128 @@
+//! A request's body as it arrives: [`receive`] keeps it whole, scans it, and lets its model load meanwhile.
+use crate::{
+    assemble::PLAIN_MEMBERS,
+    context::Context,
+    errors::Failure,
+    refusals::failure_of,
+    retain::Retained,
+    scan::{Findings, Scan, ScanError},
+};
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use motorpool_pool::Refusal;
+use motorpool_vocab::EngineKey;
+use std::{future::Future, pin::Pin, sync::Arc};
+
+/// A model on its way.
+type Loading = Pin<Box<dyn Future<Output = Result<EngineKey, Refusal>> + Send>>;
+
+/// What is expected of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A JSON object whose members route the request.
+    Routed,
+    /// Whatever it is; what can be read of it is.
+    Any,
+}
+
+/// A body that has arrived.
+pub(crate) struct Received {
+    pub(crate) body: Arc<Retained>,
+    pub(crate) found: Option<Findings>,
+    /// Keeps the model wanted until the lease is asked for.
+    pub(crate) loading: Option<Loading>,
+}
+
+/// Reads `body` to its end. `model` is the one named elsewhere.
+pub(crate) async fn receive(
+    context: &Arc<Context>,
+    headers: &HeaderMap,
+    mut body: Incoming,
+    (form, model): (Form, Option<&str>),
+) -> Result<Received, Failure> {
+    check_coding(headers, form)?;
+    let mut intake = context.bodies.intake(body.size_hint().exact())?;
+    let mut scan = Some(Scan::new(PLAIN_MEMBERS));
+    let mut loading = None;
+    while let Some(bytes) = next(context, &mut body, &mut loading).await? {
+        if let Some(pass) = &mut scan
+            && let Err(error) = pass.feed(&bytes)
+        {
+            scan = unscanned(form, &error)?;
+        }
+        intake.push(&bytes).await?;
+        let named = model.or_else(|| scan.as_ref()?.model());
+        if loading.is_none() && !body.is_end_stream() {
+            loading = named.map(|name| load(context, name)).transpose()?;
+        }
+    }
+    let found = match scan.map(Scan::finish).transpose() {
+        Ok(found) => found,
+        Err(error) => unscanned(form, &error)?,
+    };
+    Ok(Received { body: Arc::new(intake.finish().await?), found, loading })
+}
+
+/// Without a scan, when the body may be anything.
+fn unscanned<T>(form: Form, error: &ScanError) -> Result<Option<T>, Failure> {
+    match form {
+        Form::Any => Ok(None),
+        Form::Routed => {
+            let param = matches!(error, ScanError::Model).then_some("model");
+            Err(Failure::InvalidRequest { message: error.to_string(), param })
+        }
+    }
+}
+
+/// A body that has not arrived yet must not hold a lease; its model may load.
+fn load(context: &Arc<Context>, name: &str) -> Result<Loading, Failure> {
+    let model = context.choose([name])?.id.clone();
+    let context = Arc::clone(context);
+    Ok(Box::pin(async move { context.handle.load(model).await }))
+}
+
+/// The next bytes, unless the model cannot be loaded.
+async fn next(context: &Context, body: &mut Incoming, loading: &mut Option<Loading>) -> Result<Option<Bytes>, Failure> {
+    let within = context.settings.limits.write_stall;
+    let frame = tokio::select! {
+        biased;
+        frame = tokio::time::timeout(within, body.frame()) => frame,
+        refusal = refused(loading) => return Err(failure_of(refusal)),
+    };
+    match frame {
+        Ok(None) => Ok(None),
+        // Trailers say nothing here.
+        Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
+        Ok(Some(Err(_))) => Err(broken_off("the body broke off")),
+        Err(_) => Err(broken_off("the body stopped arriving")),
+    }
+}
+
+fn broken_off(message: &str) -> Failure {
+    Failure::InvalidRequest { message: message.into(), param: None }
+}
+
+/// Only ends with a refusal.
+async fn refused(loading: &mut Option<Loading>) -> Refusal {
+    if let Some(load) = loading.as_mut() {
+        match load.await {
+            Err(refusal) => return refusal,
+            Ok(_) => *loading = Some(Box::pin(std::future::pending())),
+        }
+    }
+    std::future::pending().await
+}
+
+fn check_coding(headers: &HeaderMap, form: Form) -> Result<(), Failure> {
+    let says =
+        |name, text: &[u8]| headers.get(name).is_some_and(|v| v.as_bytes().to_ascii_lowercase().starts_with(text));
+    if headers.contains_key(header::CONTENT_ENCODING) && !says(header::CONTENT_ENCODING, b"identity") {
+        return Err(Failure::UnsupportedMedia("bodies are read as they are: no `Content-Encoding`"));
+    }
+    if form == Form::Routed && says(header::CONTENT_TYPE, b"multipart/") {
+        return Err(Failure::UnsupportedMedia("this path takes `application/json`"));
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! What the pool's answers and an engine's end mean to a client.
+use crate::{
+    errors::{Failure, Retry},
+    settings::LAST_WORDS_WITHIN,
+};
+use motorpool_pool::Refusal;
+use motorpool_supervisor::PoolHandle;
+use motorpool_vocab::{ExitRecord, Spawn, StopReason};
+
+/// The failure that a refusal of the pool is.
+pub(crate) fn failure_of(refusal: Refusal) -> Failure {
+    let message = refusal.to_string();
+    match refusal {
+        Refusal::UnknownModel(id) => Failure::UnknownModel { name: id.to_string(), nearest: Vec::new() },
+        Refusal::CapacityDenied(denial) => {
+            // With nobody to make room, it never fits.
+            let retry = if denial.holders.is_empty() { Retry::Never } else { Retry::After(10) };
+            Failure::CapacityDenied { message, retry }
+        }
+        Refusal::EngineBusy { .. } => Failure::EngineBusy(message),
+        Refusal::QueueTimeout { .. } => Failure::QueueTimeout(message),
+        Refusal::StartFailed { fault, .. } => Failure::StartFailed { class: fault.class, message },
+        Refusal::Evicted(_) => Failure::Evicted(message),
+        Refusal::Retired | Refusal::ShuttingDown => Failure::ShuttingDown,
+    }
+}
+
+/// Why the engine of a lease stopped answering.
+pub(crate) async fn cause_of_death(handle: &PoolHandle, spawn: Spawn) -> Failure {
+    match handle.exit_of(spawn, LAST_WORDS_WITHIN).await {
+        Some(record) => failure_by(&record),
+        None => Failure::EngineCrashed(None),
+    }
+}
+
+fn failure_by(record: &ExitRecord) -> Failure {
+    match record.reason {
+        StopReason::Shutdown => Failure::ShuttingDown,
+        StopReason::Crash | StopReason::Health | StopReason::LoadTimeout => Failure::EngineCrashed(record.class),
+        StopReason::Evicted
+        | StopReason::Idle
+        | StopReason::MemoryPressure
+        | StopReason::User
+        | StopReason::Reload
+        | StopReason::ScaleDown
+        | StopReason::Overflow
+        | StopReason::Abandoned => Failure::Evicted(format!("the engine was stopped ({})", record.reason)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motorpool_pool::{Denial, Excess, StartFault};
+    use motorpool_vocab::{Bytes, EngineKey, FailureClass, ModelId, Now};
+    use std::time::Duration;
+
+    fn key() -> EngineKey {
+        "llama-server:m:0".parse().expect("a key")
+    }
+
+    #[test]
+    fn every_refusal_has_its_code() {
+        let within = Duration::from_secs(3);
+        let denial = |holders| {
+            let excess = Excess { would_commit: Bytes::gib(9), bound: Bytes::gib(8) };
+            Refusal::CapacityDenied(Denial { key: key(), requested: Bytes::gib(9), excess, holders })
+        };
+        let start = |class| {
+            let fault = StartFault { class, message: "why".into(), tail: vec!["/secret".into()] };
+            Refusal::StartFailed { key: key(), fault }
+        };
+        for (refusal, status, code, retry) in [
+            (Refusal::UnknownModel(ModelId::new("m").expect("an id")), 404, "model_not_found", Retry::Never),
+            (denial(vec![]), 503, "capacity_denied", Retry::Never),
+            (denial(vec![(key(), Bytes::gib(1))]), 503, "capacity_denied", Retry::After(10)),
+            (Refusal::EngineBusy { key: key(), within }, 503, "engine_busy", Retry::After(5)),
+            (Refusal::QueueTimeout { key: key(), within }, 504, "queue_timeout", Retry::Now),
+            (start(FailureClass::Unknown), 502, "engine_start_failed", Retry::Now),
+            (start(FailureClass::BadArguments), 500, "engine_start_failed", Retry::Never),
+            (Refusal::Evicted(key()), 503, "evicted", Retry::After(1)),
+            (Refusal::Retired, 503, "shutting_down", Retry::After(5)),
+            (Refusal::ShuttingDown, 503, "shutting_down", Retry::After(5)),
+        ] {
+            let failure = failure_of(refusal);
+            let verdict = failure.verdict();
+            assert_eq!((verdict.status.as_u16(), verdict.code, verdict.retry), (status, code, retry));
+            assert!(!failure.to_string().contains("/secret"));
+        }
+    }
+
+    #[test]
+    fn an_end_is_a_crash_unless_somebody_wanted_it() {
+        let record = |reason| ExitRecord {
+            spawn: Spawn(1),
+            pid: None,
+            started_at: Now::ZERO,
+            ended_at: Now::ZERO,
+            code: None,
+            signal: Some(9),
+            reason,
+            class: Some(FailureClass::Killed),
+            ever_ready: true,
+            tail: vec![],
+        };
+        for reason in StopReason::ALL {
+            let code = failure_by(&record(*reason)).verdict().code;
+            let want = match reason {
+                StopReason::Crash | StopReason::Health | StopReason::LoadTimeout => "engine_crashed",
+                StopReason::Shutdown => "shutting_down",
+                _ => "evicted",
+            };
+            assert_eq!(code, want, "{reason}");
+        }
+    }
+}

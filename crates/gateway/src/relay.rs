@@ -1,0 +1,212 @@
+//! An engine's reply on its way to a client, frame by frame: [`Relay`].
+//!
+//! It holds the lease to the last byte. Dropping it, in whichever state, closes the engine's connection and then gives the
+//! lease back: that is all a client that is gone needs. When the engine fails inside a stream, the stream ends with the
+//! API's error event; any other reply breaks off.
+use crate::{
+    body::BodyError,
+    errors::{Awaited, Failure, Shape},
+    refusals::cause_of_death,
+};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use motorpool_supervisor::{Lease, PoolHandle};
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::time::{Instant, Sleep};
+
+/// What an engine sends to keep a silent stream open: no sign of work.
+const PING: &[u8] = b":\n\n";
+
+/// What became of a reply that was waited for.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The engine's connection ended, or speaks no HTTP.
+    Cut(hyper::Error),
+    /// Nothing came for so long.
+    Silent(Duration),
+}
+
+impl Broken {
+    /// Why, when the engine's end is known.
+    pub(crate) async fn cause(self, handle: &PoolHandle, lease: &Lease) -> Failure {
+        match self {
+            Self::Silent(within) => Failure::EngineTimeout { what: Awaited::NextFrame, within },
+            Self::Cut(error) => {
+                tracing::info!(key = %lease.key(), error = &error as &dyn std::error::Error, "an engine's reply broke off");
+                cause_of_death(handle, lease.spawn()).await
+            }
+        }
+    }
+}
+
+/// The next bytes of a reply. Pings are passed over, and do not count as life.
+pub(crate) async fn next_bytes(body: &mut Incoming, within: Duration) -> Result<Option<Bytes>, Broken> {
+    let next = async {
+        loop {
+            match body.frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(Broken::Cut(error)),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) if bytes != PING && !bytes.is_empty() => return Ok(Some(bytes)),
+                    _ => {}
+                },
+            }
+        }
+    };
+    tokio::time::timeout(within, next).await.unwrap_or(Err(Broken::Silent(within)))
+}
+
+/// Whether a reply that broke can end in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// A stream of events, whose errors have this shape.
+    Events(Shape),
+    /// Anything else.
+    Bytes,
+}
+
+/// The body that a client reads. See the module's documentation.
+pub(crate) struct Relay {
+    first: Option<Bytes>,
+    // Dropped before the lease: the engine hears of the end before its slot is given to somebody else.
+    state: State,
+    lease: Option<Lease>,
+    handle: PoolHandle,
+    manner: Manner,
+    silence: Silence,
+}
+
+enum State {
+    Flowing(Incoming),
+    Dying(Pin<Box<dyn Future<Output = Failure> + Send>>),
+    Ended,
+}
+
+/// A timer that is read when it fires, not set at each frame.
+struct Silence {
+    within: Duration,
+    last_data: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Relay {
+    /// What `rest` brings behind `first`.
+    pub(crate) fn new(
+        first: Option<Bytes>,
+        rest: Incoming,
+        lease: Lease,
+        terms: (PoolHandle, Manner, Duration),
+    ) -> Self {
+        let (handle, manner, within) = terms;
+        let silence = Silence { within, last_data: Instant::now(), timer: Box::pin(tokio::time::sleep(within)) };
+        Self { first, state: State::Flowing(rest), lease: Some(lease), handle, manner, silence }
+    }
+
+    /// What a flowing reply gives next.
+    fn poll_flowing(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        let State::Flowing(incoming) = &mut self.state else { return Poll::Ready(None) };
+        loop {
+            return match Pin::new(&mut *incoming).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    if bytes != PING {
+                        self.silence.last_data = Instant::now();
+                    }
+                    Poll::Ready(Some(Ok(bytes)))
+                }
+                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(Broken::Cut(error)))),
+                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Pending => {
+                    ready!(self.silence.poll(cx));
+                    Poll::Ready(Some(Err(Broken::Silent(self.silence.within))))
+                }
+            };
+        }
+    }
+
+    /// The upstream is closed; what it died of is asked.
+    fn begin_dying(&mut self, broken: Broken) {
+        let lease = self.lease.take();
+        let handle = self.handle.clone();
+        self.state = State::Dying(Box::pin(async move {
+            match lease {
+                Some(lease) => broken.cause(&handle, &lease).await,
+                None => Failure::EngineCrashed(None),
+            }
+        }));
+    }
+
+    fn end(&mut self) {
+        self.state = State::Ended;
+        self.lease = None;
+    }
+}
+
+impl Silence {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let due = self.last_data + self.within;
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(due);
+        }
+    }
+}
+
+impl Body for Relay {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        loop {
+            if let State::Dying(cause) = &mut self.state {
+                let failure = ready!(cause.as_mut().poll(cx));
+                self.end();
+                return Poll::Ready(Some(match self.manner {
+                    Manner::Events(shape) => Ok(Frame::data(failure.event(shape))),
+                    Manner::Bytes => Err(failure.into()),
+                }));
+            }
+            match ready!(self.poll_flowing(cx)) {
+                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Some(Err(broken)) => self.begin_dying(broken),
+                None => {
+                    self.end();
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none()
+            && match &self.state {
+                State::Flowing(incoming) => incoming.is_end_stream(),
+                State::Dying(_) => false,
+                State::Ended => true,
+            }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let first = self.first.as_ref().map_or(0, |b| b.len() as u64);
+        match &self.state {
+            State::Flowing(incoming) => match incoming.size_hint().exact() {
+                Some(rest) => SizeHint::with_exact(first + rest),
+                None => SizeHint::default(),
+            },
+            State::Dying(_) | State::Ended => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! One request, from its head to its response: rules, route, answer, and what every response carries.
+use crate::{
+    body::{ReplyBody, boxed, empty, full},
+    context::Context,
+    errors::{Failure, Shape},
+    headers,
+    inference::{by_openai, by_path},
+    models,
+    origin::{self, Asker},
+    raw,
+    route::{Route, area_of, route, shape_of},
+};
+use axum::Router;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use serde::Serialize;
+use std::{convert::Infallible, sync::Arc};
+use tower::ServiceExt;
+
+/// Where a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// An address that any program of this machine reaches, pages in a browser included.
+    Address,
+    /// Our own socket: its caller is known to be us.
+    Control,
+}
+
+/// Answers requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) context: Arc<Context>,
+    pub(crate) management: Router,
+}
+
+impl Service {
+    /// The response to `request`. Never fails: a failure is a response.
+    pub(crate) async fn respond(
+        &self,
+        door: Door,
+        request: Request<Incoming>,
+    ) -> Result<Response<ReplyBody>, Infallible> {
+        let id = headers::request_id(request.headers(), || self.context.fresh_id());
+        let path = request.uri().path().to_owned();
+        let asker = match door {
+            Door::Control => Ok(Asker::Direct),
+            Door::Address => {
+                origin::check(request.uri(), request.headers(), area_of(&path), &self.context.settings.allowed)
+            }
+        };
+        let (asker, answer) = match asker {
+            Ok(asker) => {
+                let answer = self.answer(door, request, (&id, &asker)).await;
+                (asker, answer)
+            }
+            Err(failure) => (Asker::Direct, Err(failure)),
+        };
+        let mut response = answer.unwrap_or_else(|failure| failed(&failure, shape_of(&path)));
+        write_common_headers(response.headers_mut(), &id, asker);
+        Ok(response)
+    }
+
+    async fn answer(
+        &self,
+        door: Door,
+        request: Request<Incoming>,
+        (id, asker): (&HeaderValue, &Asker),
+    ) -> Result<Response<ReplyBody>, Failure> {
+        let context = &self.context;
+        let id = id.to_str().unwrap_or_default();
+        let path = request.uri().path().to_owned();
+        match route(request.method(), &path)? {
+            Route::Inference(which) => by_openai(context, which, request, id).await,
+            Route::Raw => by_path(context, request, id).await,
+            Route::Models => Ok(json(StatusCode::OK, &models::list(context))),
+            Route::Model(name) => {
+                let model = context.choose([raw::decoded(name).as_str()])?;
+                Ok(json(StatusCode::OK, &models::row(context, &model, &context.handle.snapshot())))
+            }
+            Route::Health if context.handle.is_turning() => Ok(state(StatusCode::OK, "ok")),
+            Route::Health => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "stuck")),
+            Route::Ready if context.handle.is_settled() => Ok(state(StatusCode::OK, "ready")),
+            Route::Ready => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "starting")),
+            Route::Options(allow) => Ok(options(allow, request.headers(), asker)),
+            Route::Management => self.manage(door, request).await,
+        }
+    }
+
+    async fn manage(&self, door: Door, mut request: Request<Incoming>) -> Result<Response<ReplyBody>, Failure> {
+        request.extensions_mut().insert(door);
+        let response = self.management.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+        Ok(response.map(boxed))
+    }
+}
+
+/// A failure as a response.
+pub(crate) fn failed(failure: &Failure, shape: Shape) -> Response<ReplyBody> {
+    let verdict = failure.verdict();
+    let mut response = document(verdict.status, failure.document(shape));
+    verdict.write_headers(response.headers_mut());
+    if let Failure::MethodNotAllowed { allow, .. } = failure {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    }
+    response
+}
+
+/// A value as a response.
+pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<ReplyBody> {
+    document(status, serde_json::to_vec(value).expect("wire types always serialise").into())
+}
+
+fn document(status: StatusCode, bytes: Bytes) -> Response<ReplyBody> {
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn state(code: StatusCode, status: &'static str) -> Response<ReplyBody> {
+    #[derive(Serialize)]
+    struct State {
+        status: &'static str,
+    }
+    json(code, &State { status })
+}
+
+/// Which methods there are. A page is told what it may send, since its origin was allowed.
+fn options(allow: &'static str, request: &HeaderMap, asker: &Asker) -> Response<ReplyBody> {
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+    if matches!(asker, Asker::Page(_)) && request.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(allow));
+        headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+        if let Some(wanted) = request.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+        }
+    }
+    response
+}
+
+fn write_common_headers(headers: &mut HeaderMap, id: &HeaderValue, asker: Asker) {
+    headers.insert("x-request-id", id.clone());
+    headers.insert("request-id", id.clone());
+    if let Asker::Page(origin) = asker {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
+}

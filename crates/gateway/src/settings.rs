@@ -1,0 +1,53 @@
+//! What the gateway is told at its start.
+use crate::{origin::Allowed, retain::BodyLimits};
+use motorpool_catalog::{Config, Defaults, Limits, Loading};
+use std::{path::PathBuf, time::Duration};
+
+/// What the gateway is told at its start.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    /// Names and origins that are allowed beside those that always are.
+    pub allowed: Allowed,
+    /// Sizes and times.
+    pub limits: Limits,
+    /// When a waiting stream is told that it waits.
+    pub loading: Loading,
+    /// The model of requests that name none.
+    pub defaults: Defaults,
+    /// A directory of ours for long bodies.
+    pub spool_dir: PathBuf,
+    /// The addresses served, for people.
+    pub listen: Vec<String>,
+}
+
+impl GatewaySettings {
+    /// Of the configuration. `machine_name` is a host name that requests may be addressed to.
+    pub fn new(config: &Config, machine_name: Option<String>, spool_dir: PathBuf) -> Self {
+        let lower = |names: &[String]| names.iter().map(|n| n.to_ascii_lowercase()).collect::<Vec<_>>();
+        let mut hosts = lower(&config.server.hosts);
+        hosts.extend(machine_name.map(|n| n.to_ascii_lowercase()));
+        Self {
+            allowed: Allowed { hosts, origins: lower(&config.server.origins) },
+            limits: config.limits.clone(),
+            loading: config.loading.clone(),
+            defaults: config.defaults.clone(),
+            spool_dir,
+            listen: Vec::new(),
+        }
+    }
+
+    pub(crate) fn body_limits(&self) -> BodyLimits {
+        BodyLimits {
+            body: self.limits.body.get(),
+            body_memory: self.limits.body_memory.get(),
+            bodies_memory: self.limits.bodies_memory.get(),
+            spool: self.limits.spool.get(),
+            spool_dir: self.spool_dir.clone(),
+        }
+    }
+}
+
+/// Between two comments of a stream that waits.
+pub(crate) const COMMENT_EVERY: Duration = Duration::from_secs(5);
+/// How long a dead engine's last words are waited for.
+pub(crate) const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);

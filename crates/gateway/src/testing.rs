@@ -1,0 +1,54 @@
+//! Values for the tests of this crate.
+use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
+use motorpool_vocab::{Bytes, EntryView, ExitRecord, FailureClass, ModelId, Now, PhaseView, Spawn, StopReason};
+use std::sync::Arc;
+
+fn model(id: &str, aliases: &[&str]) -> Model {
+    let id = ModelId::new(id).expect("a model's id");
+    let aliases = aliases.iter().map(|&a| a.to_owned()).collect();
+    let mut model = Model::new(id, "llama-server", ModelSource::File("/models/x.gguf".into()));
+    model.aliases = aliases;
+    model
+}
+
+/// A catalog of the shipped engines with these models and aliases.
+pub(crate) fn catalog(models: &[(&str, &[&str])]) -> Arc<Catalog> {
+    let models = models.iter().map(|(id, aliases)| model(id, aliases)).collect();
+    Arc::new(Catalog::new(shipped().0, models).expect("names are unique"))
+}
+
+/// An engine in this phase, its last child ended with `class`.
+pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) -> EntryView {
+    let last_exit = class.map(|class| ExitRecord {
+        spawn: Spawn(1),
+        pid: Some(7),
+        started_at: Now::ZERO,
+        ended_at: Now::ZERO,
+        code: Some(1),
+        signal: None,
+        reason: StopReason::Crash,
+        class: Some(class),
+        ever_ready: false,
+        tail: vec!["the last line".into()],
+    });
+    EntryView {
+        key: key.parse().expect("a key"),
+        spawn: None,
+        pid: None,
+        phase,
+        n_drainers: 0,
+        leases: vec![],
+        n_tickets: 0,
+        width: None,
+        demand: 0,
+        reserved: Bytes::ZERO,
+        last_use: None,
+        created: Now::ZERO,
+        last_exit,
+    }
+}
+
+mod engine;
+mod pool;
+pub(crate) use engine::Engine;
+pub(crate) use pool::Pool;

@@ -1,0 +1,35 @@
+use super::*;
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn an_authority_names_its_endpoint_and_no_other(n: u64, path in "/[ -~é]{0,60}", port: u16, query in "/[a-z%2F]{0,9}(\\?[a-z=]{0,9})?") {
+        for endpoint in [Endpoint::Unix(path.clone().into()), Endpoint::Tcp(port)] {
+            let uri = uri_of(Spawn(n), &endpoint, &query);
+            prop_assert_eq!(endpoint_of(&uri), Some(endpoint.clone()));
+            prop_assert_eq!(uri.path_and_query().map(ToString::to_string), Some(query.clone()));
+            let other = uri_of(Spawn(n.wrapping_add(1)), &endpoint, &query);
+            prop_assert_ne!(uri.authority(), other.authority());
+        }
+    }
+}
+
+#[test]
+fn strange_authorities_lead_nowhere() {
+    for text in ["http://localhost/", "http://s1.t/", "http://s1.uzz/", "http://s1.t99999/", "http://s1.x/"] {
+        assert_eq!(endpoint_of(&text.parse().expect("a URI")), None, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn where_nobody_listens_there_is_no_reply() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let upstream = Upstream::new(Duration::from_secs(5), Duration::from_secs(5));
+    let nowhere = Endpoint::Unix(dir.path().join("none.sock"));
+    let sent = upstream.send((Spawn(1), &nowhere), "/", |uri| {
+        let mut request = Request::new(crate::body::empty());
+        *request.uri_mut() = uri;
+        request
+    });
+    assert!(matches!(sent.await, Err(SendError::Connect(_))));
+}

@@ -1,0 +1,92 @@
+//! A [`PoolHandle`] without a pool behind it, for the tests of crates that only ask: what is asked comes out of
+//! [`Detached`], and the test answers.
+use crate::{
+    Lease, PoolHandle,
+    handle::{Post, Shared, open_handle},
+};
+use motorpool_pool::{Ask, Grant, Input, Refusal, RequestId};
+use motorpool_vocab::{EngineKey, ExitRecord, Snapshot};
+use std::{path::PathBuf, sync::Arc};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The other end of a handle.
+#[derive(Debug)]
+pub struct Detached {
+    handle: PoolHandle,
+    shared: Arc<Shared>,
+    posts: mpsc::UnboundedReceiver<Post>,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+}
+
+/// What was asked or told.
+#[derive(Debug)]
+pub enum Told {
+    /// Somebody wants a lease.
+    Lease(Wish),
+    /// Somebody wants a model resident.
+    Load(Ask, oneshot::Sender<Result<EngineKey, Refusal>>),
+    /// Somebody does not wait any more.
+    Cancelled(RequestId),
+    /// A lease came back.
+    Left(RequestId),
+    /// Anything else; a question in it goes unanswered.
+    Other,
+}
+
+/// A wish for a lease. Dropped, it is refused for shutting down.
+#[derive(Debug)]
+pub struct Wish {
+    /// Its number, and its lease's.
+    pub id: RequestId,
+    /// What is wished.
+    pub ask: Ask,
+    answer: oneshot::Sender<Result<Lease, Refusal>>,
+    handle: PoolHandle,
+}
+
+impl Wish {
+    /// Grants a lease at a gate that counts it in.
+    pub fn grant(self, grant: Grant) {
+        let inbox = self.handle.weak_inbox().upgrade().expect("a handle keeps it");
+        let lease = Lease::new(self.id, grant, inbox);
+        let _ = self.answer.send(Ok(lease));
+    }
+
+    /// Refuses.
+    pub fn refuse(self, refusal: Refusal) {
+        let _ = self.answer.send(Err(refusal));
+    }
+}
+
+impl Detached {
+    /// A handle and its other end. The handle is turning and settled.
+    pub fn new(logs: PathBuf) -> (PoolHandle, Self) {
+        let (shared, snapshots) = Shared::new(logs);
+        shared.settled();
+        let (handle, posts) = open_handle(Arc::clone(&shared));
+        (handle.clone(), Self { handle, shared, posts, snapshots })
+    }
+
+    /// The next word.
+    pub async fn next(&mut self) -> Told {
+        match self.posts.recv().await {
+            Some(Post::Lease { id, ask, answer, .. }) => {
+                Told::Lease(Wish { id, ask, answer, handle: self.handle.clone() })
+            }
+            Some(Post::Load { ask, answer, .. }) => Told::Load(ask, answer),
+            Some(Post::Input(Input::Cancel { id })) => Told::Cancelled(id),
+            Some(Post::Input(Input::Left { id, .. })) => Told::Left(id),
+            Some(Post::Input(_) | Post::Operate { .. }) | None => Told::Other,
+        }
+    }
+
+    /// How a child ended.
+    pub fn remember(&self, exit: ExitRecord) {
+        self.shared.remember(exit);
+    }
+
+    /// What the handle shows from now on.
+    pub fn show(&self, snapshot: Snapshot) {
+        self.snapshots.send_replace(Arc::new(snapshot));
+    }
+}
