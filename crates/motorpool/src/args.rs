@@ -38,6 +38,10 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// From nothing to an answer: engine, model, one question, then serve
+    Up(Up),
+    /// Serve until told to stop
+    Serve,
     /// Chat with a model
     Run(Run),
     /// Show the engines of the pool
@@ -58,6 +62,16 @@ pub(crate) enum Command {
     /// Fetch and verify models
     #[command(subcommand)]
     Model(Model),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// A model file of yours; without it, the default model
+    #[arg(value_name = "FILE.gguf")]
+    pub(crate) file: Option<PathBuf>,
+    /// Do not ask before a long build
+    #[arg(long, short)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -86,7 +86,6 @@ impl Dirs {
     }
 
     /// Makes state and run directory for a daemon, and checks that sockets fit below the latter.
-    #[cfg_attr(not(test), expect(dead_code, reason = "`serve` comes with the pool's handle"))]
     pub(crate) fn make_for_daemon(&self) -> Result<(), DirError> {
         self.check_sockets()?;
         make_private(&self.state)?;

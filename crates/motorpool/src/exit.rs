@@ -64,7 +64,7 @@ impl Exit {
         }
     }
 
-    /// The table, as `--help` and the handbook show it.
+    /// The table, as `--help` shows it.
     pub(crate) fn table() -> String {
         let mut text = String::from("Exit codes:\n");
         for exit in Self::ALL {

@@ -38,8 +38,8 @@ impl Scripted {
 }
 
 fn answer(status: &str, headers: &[&str], body: &str) -> String {
-    let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
-    format!("HTTP/1.1 {status}\r\nconnection: close\r\n{headers}\r\n{body}")
+    let head = [&[&format!("HTTP/1.1 {status}"), "connection: close"], headers].concat().join("\r\n");
+    format!("{head}\r\n\r\n{body}")
 }
 
 async fn fetch_to(server: &Scripted, partial: &Path) -> Result<(), FetchError> {

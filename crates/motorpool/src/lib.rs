@@ -2,6 +2,8 @@
 //!
 //! Engines run below a keeper, which is this program started again: call [`keeper_if_asked`] first thing in `main`,
 //! before a runtime, a thread, or anything that reads arguments. The rest is the crates, by their names.
+mod slim;
+
 pub use motorpool_catalog as catalog;
 pub use motorpool_gguf as gguf;
 pub use motorpool_supervisor as supervisor;
@@ -16,6 +18,7 @@ pub const KEEPER: &str = "keeper";
 #[expect(clippy::exit, reason = "a keeper is the whole program")]
 pub fn keeper_if_asked() {
     if std::env::args_os().nth(1).is_some_and(|first| first == KEEPER) {
+        slim::drop_clean_pages();
         std::process::exit(supervisor::keeper_on_stdin());
     }
 }

@@ -5,7 +5,7 @@
 use crate::exit::{Exit, Failure};
 use comfy_table::{Cell, ContentArrangement, Table, presets::NOTHING};
 use serde::Serialize;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 /// Whom data is printed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,28 @@ pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let lines: Vec<_> =
         table.lines().map(|line| line.trim_end().strip_prefix(' ').map_or_else(String::new, str::to_owned)).collect();
     lines.join("\n") + "\n"
+}
+
+/// Asks a question on the terminal; `None` when there is no terminal to ask on.
+pub(crate) fn ask(question: &str) -> Option<Answer> {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return None;
+    }
+    let _ = write!(io::stderr().lock(), "{question} [Y/n] ").and_then(|()| io::stderr().flush());
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).ok()?;
+    match line.trim().to_ascii_lowercase().as_str() {
+        "" if line.is_empty() => Some(Answer::No),
+        "" | "y" | "yes" => Some(Answer::Yes),
+        _ => Some(Answer::No),
+    }
+}
+
+/// What somebody answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Yes,
+    No,
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::io::IsTerminal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Bytes,
+    /// Bytes that are only read: quick, and not worth more than one line.
+    BytesRead,
     Percent,
 }
 
@@ -56,6 +58,7 @@ impl Progress {
     pub(crate) fn set(&mut self, n: u64) {
         match &mut self.shown {
             Shown::Bar(bar) => bar.set_position(n),
+            Shown::Lines(_) if self.unit == Unit::BytesRead => {}
             Shown::Lines(told) => {
                 let tenth = self.total.and_then(|total| n.saturating_mul(10).checked_div(total)).map(|t| t.min(10));
                 if let Some(tenth) = tenth.filter(|&tenth| tenth > 0 && told.is_none_or(|before| tenth > before)) {
@@ -71,7 +74,9 @@ impl Progress {
         if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
         }
-        crate::out::say(format_args!("{}: {remark}", self.label));
+        if self.unit != Unit::BytesRead {
+            crate::out::say(format_args!("{}: {remark}", self.label));
+        }
     }
 }
 
@@ -86,18 +91,18 @@ impl Drop for Progress {
 fn line(label: &str, unit: Unit, (n, total): (u64, Option<u64>)) -> String {
     match (unit, total) {
         (Unit::Percent, _) => format!("{label}: {n} %"),
-        (Unit::Bytes, Some(total)) => format!("{label}: {} of {}", Bytes::new(n), Bytes::new(total)),
-        (Unit::Bytes, None) => format!("{label}: {}", Bytes::new(n)),
+        (Unit::Bytes | Unit::BytesRead, Some(total)) => format!("{label}: {} of {}", Bytes::new(n), Bytes::new(total)),
+        (Unit::Bytes | Unit::BytesRead, None) => format!("{label}: {}", Bytes::new(n)),
     }
 }
 
 fn style(unit: Unit, total: Option<u64>) -> ProgressStyle {
     let template = match (unit, total) {
         (Unit::Percent, _) => "{msg} {wide_bar} {pos:>3} % {eta:>4}",
-        (Unit::Bytes, Some(_)) => {
+        (Unit::Bytes | Unit::BytesRead, Some(_)) => {
             "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes} {binary_bytes_per_sec} {eta:>4}"
         }
-        (Unit::Bytes, None) => "{msg} {spinner} {binary_bytes} {binary_bytes_per_sec}",
+        (Unit::Bytes | Unit::BytesRead, None) => "{msg} {spinner} {binary_bytes} {binary_bytes_per_sec}",
     };
     ProgressStyle::with_template(template).expect("a test parses every template")
 }

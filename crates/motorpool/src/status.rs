@@ -59,16 +59,18 @@ impl Status {
 
     /// The key of a live engine of this model, else of any it had.
     pub(crate) fn key_of(&self, model: &ModelId) -> Option<EngineKey> {
-        let keys = |lives: bool| {
-            let engines = self.engines.iter().filter(move |engine| !lives || engine.lives());
-            let mut keys = engines.filter_map(|engine| engine.key.parse::<EngineKey>().ok());
-            keys.find(|key| key.model() == model)
-        };
-        keys(true).or_else(|| keys(false))
+        let of_it = || self.engines.iter().filter(|engine| engine.is_of(model.as_str()));
+        let engine = of_it().find(|engine| engine.lives()).or_else(|| of_it().next())?;
+        engine.key.parse().ok()
     }
 }
 
 impl Engine {
+    /// Whether it is an engine of the model with this id.
+    pub(crate) fn is_of(&self, model: &str) -> bool {
+        self.key.parse::<EngineKey>().is_ok_and(|key| key.model().as_str() == model)
+    }
+
     /// Whether a child of it may exist or is about to.
     pub(crate) fn lives(&self) -> bool {
         self.phase != "idle"

@@ -44,6 +44,55 @@ impl Home {
     }
 }
 
+/// `motorpool serve` under way.
+struct Serving {
+    child: std::process::Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Home {
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "a daemon is started and signalled by its test"
+    )]
+    fn serve(&self) -> Serving {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_motorpool"))
+            .args(["serve", "--config", "free.toml"])
+            .env_clear()
+            .env("HOME", self.path())
+            .env("PATH", "/usr/bin:/bin")
+            .current_dir(self.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Serving { child, lines }
+    }
+}
+
+impl Serving {
+    fn address(&mut self) -> String {
+        let line = self.lines.next().expect("a line").expect("text");
+        line.strip_prefix("listening on ").expect("the address").to_owned()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a daemon is started and signalled by its test")]
+    fn terminate(&mut self) -> Option<i32> {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it lives");
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // One that has ended is not there any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Answers each connection with the next of `answers`; gives back the address and, at the end, the request heads.
 fn serve(answers: Vec<Vec<u8>>) -> (String, thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -195,7 +244,9 @@ fn a_missing_prerequisite_is_named_with_the_line_that_brings_it() {
 #[test]
 fn the_doctor_names_each_fault_with_its_cure() {
     let home = Home::new();
-    let output = home.motorpool(&["doctor", "--json"]).env("PATH", "/nonexistent").output().expect("it runs");
+    home.write("free.toml", "[server]\nlisten = [\"127.0.0.1:0\"]\n");
+    let mut doctor = home.motorpool(&["doctor", "--json", "--config", "free.toml"]);
+    let output = doctor.env("PATH", "/nonexistent").output().expect("it runs");
     assert_eq!(output.status.code(), Some(12));
     let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let faults: Vec<_> = findings.as_array().into_iter().flatten().filter(|f| f["state"] == "fault").collect();
@@ -219,4 +270,61 @@ fn a_closed_reader_ends_it_quietly() {
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("it ends");
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn a_daemon_serves_until_it_is_told_to_stop_and_leaves_no_socket() {
+    let home = Home::new();
+    home.write("free.toml", "[server]\nlisten = [\"127.0.0.1:0\"]\n");
+    let mut serving = home.serve();
+    assert!(serving.address().starts_with("http://127.0.0.1:"));
+    let run = home.path().join(".local/state/motorpool/run");
+    assert!(run.join("control.sock").exists());
+    home.motorpool(&["serve", "--config", "free.toml"]).assert().code(9).stderr(
+        predicate::str::contains(format!("another supervisor (process {})", serving.child.id()))
+            .and(predicate::str::contains("--state-dir")),
+    );
+    assert_eq!(serving.terminate(), Some(0));
+    assert!(!run.join("control.sock").exists());
+}
+
+#[test]
+fn an_address_in_use_is_named_and_nothing_is_left() {
+    let home = Home::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    home.write("taken.toml", format!("[server]\nlisten = [\"{address}\"]\n"));
+    let assert = home.motorpool(&["serve", "--config", "taken.toml"]).assert().code(9).stdout("");
+    assert.stderr(
+        predicate::str::contains(format!("the address {address} is in use")).and(predicate::str::contains("[server]")),
+    );
+    let findings = home.motorpool(&["doctor", "--config", "taken.toml"]).assert().code(12);
+    findings.stdout(predicate::str::contains(format!("the address {address} is in use")));
+}
+
+#[test]
+fn a_state_directory_too_long_for_sockets_is_refused_before_it_is_made() {
+    let home = Home::new();
+    let long = format!("state/{}", "x".repeat(120));
+    let assert = home.motorpool(&["serve", "--state-dir", &long]).assert().code(3);
+    assert.stderr(predicate::str::contains("too long for a unix socket").and(predicate::str::contains("--state-dir")));
+    assert!(!home.path().join("state").exists());
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_made_is_named() {
+    let home = Home::new();
+    home.write("file", "");
+    home.motorpool(&["serve", "--state-dir", "file/state"])
+        .assert()
+        .code(11)
+        .stderr(predicate::str::contains("file/state"));
+}
+
+#[test]
+fn a_budget_that_is_no_number_is_refused() {
+    let home = Home::new();
+    home.write("free.toml", "[server]\nlisten = [\"127.0.0.1:0\"]\n");
+    let mut serve = home.motorpool(&["serve", "--config", "free.toml"]);
+    serve.env("MOTORPOOL_CAPACITY_BUDGET_GB", "24GiB").assert().code(3).stderr(predicate::str::contains("such as 24"));
 }

@@ -7,6 +7,7 @@ use crate::{
     disk,
     engine::{discover, smoke},
     exit::{Exit, Failure},
+    listen,
     model::store::{self, Presence, Store},
     out::{self, Out},
     prerequisites,
@@ -192,12 +193,12 @@ fn models(dirs: &Dirs, settings: &Settings) -> Vec<Finding> {
 
 /// Whether the addresses to serve on are free. Only asked when no daemon of ours may have them.
 fn addresses(settings: &Settings) -> Vec<Finding> {
-    let finding = |listen: &Listen| match listen {
-        Listen::Tcp(address) => match TcpListener::bind(address) {
-            Ok(_) => Finding::good("address", listen),
-            Err(error) => Finding::fault("address", super::listen::cannot(listen, &error)),
+    let finding = |address: &Listen| match address {
+        Listen::Tcp(socket) => match TcpListener::bind(socket) {
+            Ok(_) => Finding::good("address", address),
+            Err(error) => Finding::fault("address", listen::cannot(address, &error)),
         },
-        Listen::Unix(_) => Finding::good("address", listen),
+        Listen::Unix(_) => Finding::good("address", address),
     };
     settings.config.server.listen.iter().map(finding).collect()
 }

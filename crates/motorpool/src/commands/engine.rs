@@ -1,8 +1,8 @@
 //! `motorpool engine install | list | verify | remove`.
 use crate::{
     args::Engine,
+    client::Client,
     dirs::Dirs,
-    disk::Sum,
     engine::{
         EngineError,
         discover::{self, Found},
@@ -12,7 +12,6 @@ use crate::{
     },
     exit::Failure,
     out::{self, Out},
-    progress::{Progress, Unit},
     settings::Settings,
 };
 use serde::Serialize;
@@ -33,7 +32,7 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (settings, command): (Setting
                 format!("{} {} is as it was installed, and answers\n", install.engine, install.version)
             })
         }
-        Engine::Remove { name } => remove(dirs, &name),
+        Engine::Remove { name } => remove(dirs, &name).await,
     }
 }
 
@@ -86,12 +85,9 @@ async fn verify(dirs: &Dirs, name: &str) -> Result<Install, EngineError> {
     if !install.program.exists() {
         return Err(changed("it is gone"));
     }
-    let mut progress = Progress::begin("checking the program", Unit::Bytes);
-    let sum = Sum::of_file(&install.program, |n| progress.set(n))
-        .map_err(|source| EngineError::Disk { path: install.program.clone(), source })?;
-    progress.done("read");
-    if sum != install.sha256 {
-        return Err(changed("other content"));
+    let read = install.first_changed();
+    if let Some(program) = read.map_err(|source| EngineError::Disk { path: install.program.clone(), source })? {
+        return Err(EngineError::Changed { program, what: "other content" });
     }
     if smoke::version(&install.program, &dirs.data).await? != install.reported {
         return Err(changed("another version"));
@@ -105,10 +101,14 @@ fn newest(dirs: &Dirs, name: &str) -> Result<Install, EngineError> {
     installs.next_back().ok_or_else(|| EngineError::NotInstalled(name.to_owned()))
 }
 
-fn remove(dirs: &Dirs, name: &str) -> Result<(), Failure> {
+async fn remove(dirs: &Dirs, name: &str) -> Result<(), Failure> {
     let dir = record::engine_dir(dirs, name);
     if name.contains('/') || name.starts_with('.') || !dir.is_dir() {
         return Err(EngineError::NotInstalled(name.to_owned()).into());
+    }
+    let client = Client::new(&dirs.control_socket());
+    if let Some(key) = super::ps::in_use(&client, |key| key.provider() == name).await? {
+        return Err(EngineError::InUse(key).into());
     }
     fs::remove_dir_all(&dir).map_err(|source| EngineError::Disk { path: dir.clone(), source })?;
     out::say(format_args!("removed {}", dir.display()));

@@ -3,30 +3,58 @@ use crate::{
     args::{Load, Unload},
     client::{Client, escaped},
     exit::Failure,
-    out::{self, Out},
+    out::Out,
+    progress::{Progress, Unit},
+    status::Status,
 };
 use motorpool_vocab::EngineKey;
-use serde_json::{Value, json};
+use serde_json::json;
+use std::time::Duration;
 
 const API: &str = "/api/motorpool/v1";
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn load(client: &Client, out: Out, Load { model }: Load) -> Result<(), Failure> {
-    out::say(format_args!("loading {model} ..."));
-    let answer = client.post(&format!("{API}/models/{}/load", escaped(&model)), &json!({})).await?;
+    let (path, body) = (format!("{API}/models/{}/load", escaped(&model)), json!({}));
+    let mut progress = Progress::begin(&format!("loading {model}"), Unit::Percent);
+    let answer = tokio::select! {
+        answer = client.post(&path, &body) => answer?,
+        () = follow(client, &model, &mut progress) => unreachable!("it follows until it is dropped"),
+    };
+    drop(progress);
     out.data(&answer, || format!("{model} is ready\n"))
+}
+
+/// Shows how far the load of `model` is, as long as it is polled.
+async fn follow(client: &Client, model: &str, progress: &mut Progress) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Ok((status, _)) = Status::ask(client).await else { continue };
+        let starting = status.engines.iter().filter(|engine| engine.is_of(model)).find_map(|engine| engine.progress);
+        if let Some(per_mille) = starting {
+            progress.set(u64::from(per_mille / 10));
+        }
+    }
 }
 
 pub(super) async fn unload(client: &Client, out: Out, Unload { model, idle, force }: Unload) -> Result<(), Failure> {
     let Some(name) = model else {
         let answer = client.post(&format!("{API}/unload-idle"), &json!({})).await?;
-        return out.data(&answer, || "everything idle is unloaded\n".to_owned());
+        let n_busy = answer["busy"].as_array().map_or(0, Vec::len);
+        return out.data(&answer, || match n_busy {
+            0 => "everything is unloaded\n".to_owned(),
+            n => format!("everything idle is unloaded; {n} in use\n"),
+        });
     };
     let kind = if name.parse::<EngineKey>().is_ok() { "engines" } else { "models" };
     let body = match (idle, force) {
         (true, _) => json!({ "mode": "idle" }),
         (_, true) => json!({ "mode": "force" }),
-        _ => Value::Object(serde_json::Map::new()),
+        _ => json!({ "mode": "drain" }),
     };
     let answer = client.post(&format!("{API}/{kind}/{}/unload", escaped(&name)), &body).await?;
-    out.data(&answer, || format!("{name} is unloaded\n"))
+    out.data(&answer, || match answer["unloaded"].as_bool() {
+        Some(true) => format!("{name} is unloaded\n"),
+        _ => format!("{name} was not loaded\n"),
+    })
 }

@@ -1,12 +1,13 @@
 //! One module per command: what it asks, what it prints.
 mod doctor;
 mod engine;
-mod listen;
 mod load;
 mod logs;
 mod model;
 mod ps;
 mod run;
+mod serve;
+mod up;
 
 use crate::{
     args::{Cli, Command},
@@ -23,6 +24,8 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
     let settings = || Settings::load(&dirs, config);
     let client = Client::new(&dirs.control_socket());
     match cli.command {
+        Command::Up(command) => up::perform(&dirs, config, command).await,
+        Command::Serve => serve::perform(&dirs, out, &settings()?).await,
         Command::Run(command) => run::perform(&client, out, command).await,
         Command::Ps => ps::perform(&client, out).await,
         Command::Models => ps::models(&client, out).await,

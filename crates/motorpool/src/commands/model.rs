@@ -121,7 +121,7 @@ impl Shelf<'_> {
             None if !matches!(model.source, ModelSource::File(_)) => return Err(ModelError::Absent(model.id.clone())),
             None => {}
             Some(pulled) => {
-                let mut progress = Progress::begin(&format!("checking {}", model.id), Unit::Bytes);
+                let mut progress = Progress::begin(&format!("checking {}", model.id), Unit::BytesRead);
                 progress.set_total(pulled.stamp.size);
                 let found = Sum::of_file(&file, |n| progress.set(n))
                     .map_err(|source| ModelError::Disk { path: file.clone(), source })?;
@@ -143,7 +143,10 @@ impl Shelf<'_> {
             let why = if mine { ModelError::Yours } else { ModelError::Absent };
             return Err(why(model.id.clone()).into());
         }
-        super::ps::check_unused(&Client::new(&self.dirs.control_socket()), &model.id).await?;
+        let client = Client::new(&self.dirs.control_socket());
+        if super::ps::in_use(&client, |key| key.model() == &model.id).await?.is_some() {
+            return Err(ModelError::InUse(model.id.clone()).into());
+        }
         fs::remove_dir_all(&home).map_err(|source| ModelError::Disk { path: home.clone(), source })?;
         out::say(format_args!("removed {}", home.display()));
         Ok(())

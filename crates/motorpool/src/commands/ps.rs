@@ -2,7 +2,6 @@
 use crate::{
     client::{Client, ClientError, escaped},
     exit::{Exit, Failure},
-    model::ModelError,
     out::{self, Out},
     status::{Engine, Status},
 };
@@ -94,16 +93,12 @@ pub(super) async fn key_of(client: &Client, name: &str) -> Result<EngineKey, Fai
     })
 }
 
-/// Refuses when a running daemon has an engine for this model.
-pub(super) async fn check_unused(client: &Client, model: &ModelId) -> Result<(), Failure> {
+/// The first engine that a running daemon has and that `fits`.
+pub(super) async fn in_use(client: &Client, fits: impl Fn(&EngineKey) -> bool) -> Result<Option<EngineKey>, Failure> {
     let status = match Status::ask(client).await {
-        Err(ClientError::NoDaemon { .. }) => return Ok(()),
+        Err(ClientError::NoDaemon { .. }) => return Ok(None),
         other => other?.0,
     };
-    let keys =
-        status.engines.iter().filter(|engine| engine.lives()).filter_map(|engine| engine.key.parse::<EngineKey>().ok());
-    match keys.into_iter().find(|key| key.model() == model) {
-        Some(_) => Err(ModelError::InUse(model.clone()).into()),
-        None => Ok(()),
-    }
+    let live = status.engines.iter().filter(|engine| engine.lives()).filter_map(|engine| engine.key.parse().ok());
+    Ok(live.into_iter().find(fits))
 }

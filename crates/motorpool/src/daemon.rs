@@ -1,0 +1,305 @@
+//! [`Daemon`]: the wiring of everything that serves.
+//!
+//! ```text
+//! directories ─► state lock, settled journal, the loop ─► listeners ─► gateway
+//!                                                                        │ SIGTERM, SIGINT, POST …/shutdown
+//! exit 0 ◄─ everything ended ◄─ drained, at most `shutdown.grace` ◄──────┘ a second signal: at once
+//! ```
+//!
+//! The lock comes first: whoever holds it owns the run directory, so an old control socket there is ours to remove.
+use crate::{
+    dirs::{self, Dirs},
+    disk,
+    engine::discover,
+    exit::{Exit, Failure, chain},
+    listen::{self, Bound},
+    log,
+    model::store::{Presence, Store},
+    process,
+    settings::{self, Settings},
+};
+use motorpool_catalog::{Budget as Wanted, Config, Listen, Manifest, Model};
+use motorpool_gateway::{Gateway, GatewaySettings, Listener};
+use motorpool_pool::{Budget, PoolConfig, StartFault, automatic_budget};
+use motorpool_supervisor::{LockError, OpenError, PoolHandle};
+use motorpool_vocab::FailureClass;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{Notify, watch},
+    task::JoinHandle,
+};
+
+/// What was cut gets its error event in this time.
+const LAST_BYTES_WITHIN: Duration = Duration::from_secs(1);
+
+/// What is told by whoever finds neither program nor file.
+fn fault(class: FailureClass, message: String) -> StartFault {
+    StartFault { class, message, tail: Vec::new() }
+}
+
+/// The program of an engine, looked for at each start: one that was installed meanwhile is found.
+fn locate_program(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<PathBuf, StartFault> {
+    let configured = config.engines.get(&manifest.name).and_then(|engine| engine.program.as_deref());
+    if let Some(path) = configured.filter(|path| !disk::is_executable(path)) {
+        let message = format!("{} is no program; correct `program` in [engine.{}]", path.display(), manifest.name);
+        return Err(fault(FailureClass::EngineMissing, message));
+    }
+    discover::find(dirs, manifest, configured).into_iter().next().map(|found| found.program).ok_or_else(|| {
+        let name = &manifest.name;
+        let message = format!("{name} is not on this machine; `motorpool engine install {name}` builds it");
+        fault(FailureClass::EngineMissing, message)
+    })
+}
+
+/// The file of a model.
+fn locate_model(store: &Store, model: &Model) -> Result<PathBuf, StartFault> {
+    let path = store.path_of(model);
+    match store.presence(model) {
+        Presence::Absent | Presence::Partial => {
+            let message =
+                format!("`{}` is not on this machine; `motorpool model pull {}` fetches it", model.id, model.id);
+            Err(fault(FailureClass::ModelMissing, message))
+        }
+        // The engine is started after the header of what is there now was checked.
+        Presence::Ready | Presence::Changed => Ok(path),
+    }
+}
+
+/// What the pool is told about time and memory.
+fn pool_config(config: &Config) -> Result<PoolConfig, Failure> {
+    let ram = motorpool_devices::observe_ram(Path::new("/"))
+        .map_err(|error| Failure::new(Exit::Failed, chain(&error), "check that /proc is mounted"))?
+        .usable();
+    let share = automatic_budget(ram);
+    let budget = match config.capacity.budget {
+        Wanted::Bytes(bytes) => bytes,
+        Wanted::Auto => settings::budget_of_environment()?.unwrap_or(share),
+    };
+    let budget = Budget::of(budget);
+    Ok(PoolConfig {
+        budget,
+        system_ram: ram,
+        fast: budget.bound().map_or(share, |bound| bound.min(share)),
+        max_wait: config.pool.max_wait,
+        min_residency: config.pool.min_residency,
+        drain_wait: config.pool.drain_wait,
+        queue_wait: config.pool.queue_wait,
+        stall_within: config.load.stall,
+        load_within: config.load.cap,
+        polite_within: config.stop.polite,
+        kill_within: config.stop.kill,
+    })
+}
+
+/// What the gateway is told; bodies that outgrow memory lie on disk, never in a run directory that is memory too.
+fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Failure> {
+    let spool = dirs.state.join("spool");
+    dirs::make_private(&spool)?;
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+    Ok(GatewaySettings::new(config, name.filter(|name| !name.is_empty()), spool))
+}
+
+/// Starts the loop; from then on the state directory is ours.
+fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Failure> {
+    let format = settings.config.log.format;
+    let (config, for_programs, store) = (settings.config.clone(), dirs.clone(), Store::new(dirs));
+    let shell = motorpool_supervisor::Settings {
+        keeper: process::keeper(),
+        state: dirs.state.clone(),
+        run: dirs.run.clone(),
+        environment: std::env::vars_os().collect(),
+        discover: Box::new(move |manifest| locate_program(&for_programs, &config, manifest)),
+        locate: Box::new(move |model| locate_model(&store, model)),
+        on_denial: Box::new(move |denial| log::deny(format, denial)),
+    };
+    let pool = pool_config(&settings.config)?;
+    motorpool_supervisor::start(shell, settings.catalog.clone(), pool).map_err(cannot_open)
+}
+
+fn cannot_open(error: OpenError) -> Failure {
+    let what = chain(&error);
+    match error {
+        OpenError::Lock(LockError::Held { pid, .. }) => {
+            let stop = pid.map_or_else(|| "stop it".to_owned(), |pid| format!("stop it with `kill {pid}`"));
+            Failure::new(Exit::InUse, what, format_args!("{stop}, or give this one another --state-dir"))
+        }
+        OpenError::Lock(LockError::Unusable { path, .. }) => Failure::new(
+            Exit::Denied,
+            what,
+            format_args!("make {} writable for you, or give another --state-dir", path.display()),
+        ),
+        OpenError::Journal(_) => {
+            Failure::new(Exit::Denied, what, "check the permissions of the state directory, and its disk")
+        }
+        OpenError::Boot(_) => Failure::new(Exit::Failed, what, "check that /proc is mounted"),
+    }
+}
+
+/// A pool that serves.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    handle: PoolHandle,
+    gateway: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+    /// Somebody on the control socket wants us to end.
+    asked: Arc<Notify>,
+    addresses: Vec<String>,
+    control: PathBuf,
+    grace: Duration,
+}
+
+impl Daemon {
+    /// Takes the state directory, binds every address, and serves.
+    pub(crate) async fn start(dirs: &Dirs, settings: &Settings) -> Result<Self, Failure> {
+        dirs.make_for_daemon()?;
+        log::begin(settings.config.log.level, settings.config.log.format);
+        raise_descriptors();
+        let handle = start_pool(dirs, settings)?;
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for listen in &settings.config.server.listen {
+            let (bound, address) = listen::bind(listen).await?;
+            listeners.push(match bound {
+                Bound::Tcp(listener) => Listener::Tcp(listener),
+                // For our own user alone, as the control socket is.
+                Bound::Unix(listener) => Listener::Control(listener),
+            });
+            addresses.push(address);
+        }
+        let control = dirs.control_socket();
+        let bound =
+            listen::bind_unix(&control).map_err(|error| listen::cannot(&Listen::Unix(control.clone()), &error))?;
+        listeners.push(Listener::Control(bound));
+        let (stop, stopped) = watch::channel(false);
+        let told = GatewaySettings { listen: addresses.clone(), ..gateway_settings(dirs, &settings.config)? };
+        let gateway = Gateway::new(handle.clone(), settings.catalog.clone(), told);
+        let asked = gateway.shutdown_asked();
+        let gateway = tokio::spawn(gateway.serve(listeners, stopped));
+        for address in &addresses {
+            tracing::info!("listening on {address}");
+        }
+        Ok(Self { handle, gateway, stop, asked, addresses, control, grace: settings.config.shutdown.grace })
+    }
+
+    /// Where it serves, as people write it.
+    pub(crate) fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Serves until a signal, or until somebody asks for the end on the control socket; then ends everything.
+    pub(crate) async fn serve(mut self, signals: &mut Signals) -> Result<(), Failure> {
+        let broken = tokio::select! {
+            () = signals.stop() => None,
+            () = self.asked.notified() => None,
+            ended = &mut self.gateway => Some(ended),
+        };
+        match broken {
+            None => {
+                self.end(signals).await;
+                Ok(())
+            }
+            // The handle is dropped with us, and every engine ends with it.
+            Some(ended) => {
+                let why = ended.map_or_else(|error| error.to_string(), |()| "it ended".to_owned());
+                Err(Failure::new(Exit::Failed, format_args!("serving broke off: {why}"), "start it again"))
+            }
+        }
+    }
+
+    /// Takes nothing new, waits at most the grace for what runs, then ends all. A signal meanwhile cuts the wait.
+    pub(crate) async fn end(self, signals: &mut Signals) {
+        let _ = self.stop.send(true);
+        tracing::info!("stopping: running requests have {} s", self.grace.as_secs());
+        tokio::select! {
+            _ = tokio::time::timeout(self.grace, self.handle.retire()) => {}
+            () = signals.stop() => tracing::info!("stopping at once"),
+        }
+        tokio::select! {
+            stuck = self.handle.shutdown() => {
+                for key in stuck {
+                    tracing::error!(%key, "cannot be killed");
+                }
+            }
+            // The keepers end what is left as soon as we are gone.
+            () = signals.stop() => {}
+        }
+        let _ = fs::remove_file(&self.control);
+        let _ = tokio::time::timeout(LAST_BYTES_WITHIN, self.gateway).await;
+    }
+}
+
+/// The signals that stop us, heard from the first moment on.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, error, "start it again"));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// The next one.
+    pub(crate) async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Each connection takes a descriptor, and the usual soft limit is below `limits.connections`.
+fn raise_descriptors() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
+    {
+        tracing::warn!("the limit of {soft} open files cannot be raised");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motorpool_vocab::{Bytes, ModelId};
+
+    #[test]
+    fn what_is_not_on_this_machine_is_told_with_the_line_that_brings_it() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = Dirs { data: top.path().into(), state: "/s".into(), run: "/r".into(), config: "/c".into() };
+        let source = motorpool_catalog::ModelSource::Https { url: "https://h/m.gguf".into(), sha256: String::new() };
+        let model = Model::new(ModelId::new("m").expect("an id"), "llama-server", source);
+        let fault = locate_model(&Store::new(&dirs), &model).expect_err("absent");
+        assert_eq!(fault.class, FailureClass::ModelMissing);
+        assert!(fault.message.contains("`motorpool model pull m`"), "{}", fault.message);
+
+        let (mut manifests, _) = motorpool_catalog::shipped();
+        let mut manifest = manifests.swap_remove(0);
+        manifest.program.names = vec!["no-such-program".into()];
+        let fault = locate_program(&dirs, &Config::default(), &manifest).expect_err("absent");
+        assert!(fault.message.contains("`motorpool engine install llama-server`"), "{}", fault.message);
+        let mut config = Config::default();
+        config.engines.entry("llama-server".into()).or_default().program = Some("/no/such".into());
+        let fault = locate_program(&dirs, &config, &manifest).expect_err("not a program");
+        assert_eq!(fault.class, FailureClass::EngineMissing);
+        assert!(fault.message.contains("/no/such"), "{}", fault.message);
+    }
+
+    #[test]
+    fn an_explicit_budget_wins_and_also_bounds_what_slots_are_sized_by() {
+        let mut config = Config::default();
+        config.capacity.budget = Wanted::Bytes(Bytes::gib(1));
+        let pool = pool_config(&config).expect("a Linux machine");
+        assert_eq!((pool.budget, pool.fast), (Budget::Enforced(Bytes::gib(1)), Bytes::gib(1)));
+        config.capacity.budget = Wanted::Bytes(Bytes::ZERO);
+        assert_eq!(pool_config(&config).expect("a Linux machine").budget, Budget::NotEnforced);
+    }
+}

@@ -1,0 +1,97 @@
+//! Our own log on stderr, and the one line of it that nothing may filter: a capacity denial.
+//!
+//! Evaluation harnesses look for that line to tell "the machine was full" from "the model was wrong". It has its own
+//! way to stderr, past level and filter, and is flushed before the first refusal is sent. In a JSON log it is a JSON
+//! line like all others, with the sentence as its message.
+use motorpool_catalog::{LogFormat, LogLevel};
+use motorpool_pool::Denial;
+use serde_json::json;
+use std::io::Write;
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+/// Writes events of `level` and above to stderr from now on.
+pub(crate) fn begin(level: LogLevel, format: LogFormat) {
+    // Other crates speak only when something is wrong with them.
+    let filter = EnvFilter::new(format!("warn,motorpool={}", level.as_str()));
+    let layer = fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter);
+    let begun = match format {
+        LogFormat::Text => registry.with(layer.with_ansi(crate::out::colours(&std::io::stderr()))).try_init(),
+        LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init(),
+    };
+    begun.expect("only begun once");
+}
+
+/// Writes the line of a denial.
+pub(crate) fn deny(format: LogFormat, denial: &Denial) {
+    let line = denial_line(format, denial, jiff::Timestamp::now());
+    let mut stderr = std::io::stderr().lock();
+    // There is nowhere to tell that stderr is gone.
+    let _ = stderr.write_all(line.as_bytes()).and_then(|()| stderr.flush());
+}
+
+fn denial_line(format: LogFormat, denial: &Denial, at: jiff::Timestamp) -> String {
+    let sentence = format!("[provider-pool] capacity broker denied {}: {denial}", denial.key);
+    match format {
+        LogFormat::Text => format!("{at} ERROR {sentence}\n"),
+        LogFormat::Json => {
+            let holders: Vec<_> = denial
+                .holders
+                .iter()
+                .map(|(key, bytes)| json!({ "key": key.to_string(), "bytes": bytes.get() }))
+                .collect();
+            let event = json!({
+                "timestamp": at.to_string(),
+                "level": "ERROR",
+                "target": "motorpool",
+                "message": sentence,
+                "event": "capacity-denied",
+                "key": denial.key.to_string(),
+                "requested": denial.requested.get(),
+                "wouldCommit": denial.excess.would_commit.get(),
+                "bound": denial.excess.bound.get(),
+                "holders": holders,
+            });
+            format!("{event}\n")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motorpool_pool::Excess;
+    use motorpool_vocab::Bytes;
+
+    fn denial() -> Denial {
+        let key: motorpool_vocab::EngineKey = "llama-server:a:0".parse().expect("a key");
+        Denial {
+            holders: vec![(key.clone(), Bytes::gib(1))],
+            key,
+            requested: Bytes::gib(3),
+            excess: Excess { would_commit: Bytes::new(4_294_967_296), bound: Bytes::new(2_147_483_648) },
+        }
+    }
+
+    #[test]
+    fn the_line_of_a_denial_is_the_contracts() {
+        let at: jiff::Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
+        assert_eq!(
+            denial_line(LogFormat::Text, &denial(), at),
+            "2026-01-02T03:04:05Z ERROR [provider-pool] capacity broker denied llama-server:a:0: \
+             budget exhausted: would commit 4294967296 against 2147483648\n"
+        );
+    }
+
+    #[test]
+    fn in_a_json_log_it_is_one_json_line_with_the_sentence_as_message() {
+        let line = denial_line(LogFormat::Json, &denial(), jiff::Timestamp::UNIX_EPOCH);
+        assert_eq!(line.matches('\n').count(), 1);
+        let event: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        let message = event["message"].as_str().expect("a message");
+        let sentence =
+            "capacity broker denied llama-server:a:0: budget exhausted: would commit 4294967296 against 2147483648";
+        assert_eq!(message, format!("[provider-pool] {sentence}"));
+        assert_eq!(event["event"], "capacity-denied");
+    }
+}
