@@ -72,7 +72,6 @@ fn keep(socket: OwnedFd) -> io::Result<()> {
         Ok(None) => Ok(()),
         Ok(Some((mut keeper, born))) => {
             link.report(&born);
-            sys::drop_clean_file_pages();
             keeper.run(&mut link)?;
             let gone = keeper.gone(link.take_dropped());
             link.report(&gone);
@@ -127,14 +126,6 @@ struct Keeper {
     stdin: Feed,
     outputs: [Output; 2],
     record: Record,
-    rest: Rest,
-}
-
-/// Whether memory was given back since something last happened.
-#[derive(Clone, Copy)]
-enum Rest {
-    Due,
-    Taken,
 }
 
 enum Stage {
@@ -167,7 +158,7 @@ impl Keeper {
         let born = Report::Born { keeper: identity(std::process::id())?, engine: identity(engine)? };
         let outputs = [Output::new(Source::Stdout, stdout)?, Output::new(Source::Stderr, stderr)?];
         let stage = Stage::Blocked { go: go.into(), outcomes };
-        Ok((Self { tree, signals, stage, stdin: Feed::new(stdin)?, outputs, record, rest: Rest::Due }, born))
+        Ok((Self { tree, signals, stage, stdin: Feed::new(stdin)?, outputs, record }, born))
     }
 
     fn run(&mut self, link: &mut Link) -> io::Result<()> {
@@ -191,7 +182,7 @@ impl Keeper {
     }
 
     /// Waits for anything at all. What is ready is found out by trying: every descriptor is non-blocking.
-    fn wait(&mut self, link: &Link) -> nix::Result<()> {
+    fn wait(&self, link: &Link) -> nix::Result<()> {
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(link.interest());
         fds.extend(self.outputs.iter().filter_map(Output::interest));
@@ -199,23 +190,21 @@ impl Keeper {
         if let Stage::Execing { outcomes } = &self.stage {
             fds.push(outcomes.interest());
         }
-        let timeout = match (&self.stage, self.rest) {
-            (Stage::Ending { patience }, _) => (*patience).into(),
-            (_, Rest::Due) => QUIET.into(),
-            (_, Rest::Taken) => PollTimeout::NONE,
+        let ended_wait = match self.stage {
+            Stage::Ending { patience } => poll(&mut fds, patience),
+            _ => match poll(&mut fds, QUIET) {
+                // Here and nowhere else, so that nothing is read again but for the wait itself.
+                Ok(0) => {
+                    sys::drop_clean_file_pages();
+                    poll(&mut fds, PollTimeout::NONE)
+                }
+                other => other,
+            },
         };
-        let n_ready = match poll(&mut fds, timeout) {
-            Err(Errno::EINTR) => return Ok(()),
-            n_ready => n_ready?,
-        };
-        self.rest = match (n_ready, &self.stage) {
-            (0, Stage::Blocked { .. } | Stage::Execing { .. } | Stage::Running) => {
-                sys::drop_clean_file_pages();
-                Rest::Taken
-            }
-            _ => Rest::Due,
-        };
-        Ok(())
+        match ended_wait {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// They only wake us: the state of the children says what happened.
