@@ -187,7 +187,7 @@ async fn the_keeper_is_small_and_out_of_our_session() {
     // The promise is 3 MiB for the whole product, which is many times as large as this program.
     let is_small = || {
         let memory = motorpool_devices::observe_memory(keeper.pid).expect("it lives");
-        memory.anonymous.saturating_add(memory.file) <= motorpool_vocab::Bytes::mib(1)
+        memory.anonymous.saturating_add(memory.file) <= motorpool_vocab::Bytes::mib(2)
     };
     until("it has given back what it does not need", is_small).await;
 }
