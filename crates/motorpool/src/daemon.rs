@@ -15,7 +15,6 @@ use crate::{
     listen::{self, Bound},
     log,
     model::store::{Presence, Store},
-    process,
     settings::{self, Settings},
 };
 use motorpool_catalog::{Budget as Wanted, Config, Listen, Manifest, Model};
@@ -55,6 +54,10 @@ fn locate_program(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<P
         let message = format!("{name} is not on this machine; `motorpool engine install {name}` builds it");
         fault(FailureClass::EngineMissing, message)
     })
+}
+
+fn is_used(settings: &Settings, manifest: &Manifest) -> bool {
+    settings.catalog.models().any(|model| model.engine == manifest.name)
 }
 
 /// The file of a model.
@@ -110,7 +113,7 @@ fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Failure> {
     let format = settings.config.log.format;
     let (config, for_programs, store) = (settings.config.clone(), dirs.clone(), Store::new(dirs));
     let shell = motorpool_supervisor::Settings {
-        keeper: process::keeper(),
+        keeper: motorpool::keeper(),
         state: dirs.state.clone(),
         run: dirs.run.clone(),
         environment: std::env::vars_os().collect(),
@@ -182,6 +185,11 @@ impl Daemon {
         let gateway = tokio::spawn(gateway.serve(listeners, stopped));
         for address in &addresses {
             tracing::info!("listening on {address}");
+        }
+        for manifest in settings.catalog.manifests().filter(|manifest| is_used(settings, manifest)) {
+            if let Err(fault) = locate_program(dirs, &settings.config, manifest) {
+                tracing::warn!("{}", fault.message);
+            }
         }
         Ok(Self { handle, gateway, stop, asked, addresses, control, grace: settings.config.shutdown.grace })
     }

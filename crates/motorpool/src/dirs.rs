@@ -76,13 +76,23 @@ impl Dirs {
             Some(path) => absolute(path)?,
             None => base.state_dir().unwrap_or_else(|| base.home_dir().join(".local/state")).join("motorpool"),
         };
-        let run = base.runtime_dir().map_or_else(|| state.join("run"), |dir| run_below(&dir, &state));
+        let runtime = base.runtime_dir().filter(|dir| check_ours(dir).is_ok());
+        let run = runtime.map_or_else(|| state.join("run"), |dir| run_below(&dir, &state));
         Ok(Self { data: base.data_dir().join("motorpool"), config: base.config_dir().join("motorpool"), state, run })
     }
 
-    /// The control socket of the pool with this state directory.
+    /// The control socket of the pool with this state directory, where a daemon of ours makes it.
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.run.join("control.sock")
+    }
+
+    /// The control socket of the daemon that runs. Started by a service manager it may know no runtime directory where
+    /// we have one, and the other way round: the usual places are tried.
+    pub(crate) fn live_control_socket(&self) -> PathBuf {
+        let runtime = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
+        let places = [self.run.clone(), self.state.join("run"), run_below(&runtime, &self.state)];
+        let mut sockets = places.into_iter().map(|run| run.join("control.sock"));
+        sockets.find(|socket| socket.exists()).unwrap_or_else(|| self.control_socket())
     }
 
     /// Makes state and run directory for a daemon, and checks that sockets fit below the latter.
@@ -173,6 +183,19 @@ mod tests {
         assert_ne!(one, run_below(runtime, Path::new("/b")));
         assert_eq!(one, run_below(runtime, Path::new("/a")));
         assert_eq!(one.file_name().map(std::ffi::OsStr::len), Some(8));
+    }
+
+    #[test]
+    fn a_daemon_without_a_runtime_directory_is_found_by_one_who_has_it() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let state = top.path().join("state");
+        let run = top.path().join("runtime/motorpool/0123abcd");
+        let dirs = Dirs { data: state.clone(), config: state.clone(), run, state: state.clone() };
+        assert_eq!(dirs.live_control_socket(), dirs.control_socket());
+        let theirs = state.join("run/control.sock");
+        make_private(&state.join("run")).expect("made");
+        fs::write(&theirs, "").expect("written");
+        assert_eq!(dirs.live_control_socket(), theirs);
     }
 
     #[test]

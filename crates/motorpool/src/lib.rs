@@ -2,17 +2,46 @@
 //!
 //! Engines run below a keeper, which is this program started again: call [`keeper_if_asked`] first thing in `main`,
 //! before a runtime, a thread, or anything that reads arguments. The rest is the crates, by their names.
+//!
+//! ```no_run
+//! use motorpool::{catalog, pool, supervisor};
+//! use std::sync::Arc;
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     motorpool::keeper_if_asked();
+//!     tokio::runtime::Runtime::new()?.block_on(async {
+//!         let (manifests, models) = catalog::shipped();
+//!         let catalog = Arc::new(catalog::Catalog::new(manifests, models)?);
+//!         let settings = supervisor::Settings {
+//!             keeper: motorpool::keeper(),
+//!             state: "/var/lib/mine".into(),
+//!             run: "/run/mine".into(),
+//!             environment: std::env::vars_os().collect(),
+//!             discover: Box::new(|_| Ok("/usr/bin/llama-server".into())),
+//!             locate: Box::new(|model| Ok(format!("/srv/models/{}.gguf", model.id).into())),
+//!             on_denial: Box::new(|denial| eprintln!("{denial}")),
+//!         };
+//!         let handle = supervisor::start(settings, catalog.clone(), pool::PoolConfig::default())?;
+//!         let model = catalog.resolve("default")?.id.clone();
+//!         let lease = handle.acquire(pool::Ask::lease(model, Default::default())).await?;
+//!         println!("{:?}", lease.endpoint());
+//!         Ok(())
+//!     })
+//! }
+//! ```
 mod slim;
 
 pub use motorpool_catalog as catalog;
+pub use motorpool_gateway as gateway;
 pub use motorpool_gguf as gguf;
+pub use motorpool_pool as pool;
 pub use motorpool_supervisor as supervisor;
 pub use motorpool_vocab as vocab;
 
 /// The first argument that makes a keeper of this program.
-pub const KEEPER: &str = "keeper";
+const KEEPER: &str = "keeper";
 
-/// Becomes a keeper, and ends the program with it, when the first argument is [`KEEPER`]; else returns.
+/// Becomes a keeper, and ends the program with it, when the first argument is `keeper`; else returns.
 ///
 /// It must come before everything else: a keeper is one thread, and small.
 #[expect(clippy::exit, reason = "a keeper is the whole program")]
@@ -21,4 +50,9 @@ pub fn keeper_if_asked() {
         slim::drop_clean_pages();
         std::process::exit(supervisor::keeper_on_stdin());
     }
+}
+
+/// What becomes a keeper: this same program, whatever replaced its file meanwhile.
+pub fn keeper() -> supervisor::KeeperProgram {
+    supervisor::KeeperProgram { program: "/proc/self/exe".into(), args: vec![KEEPER.into()] }
 }

@@ -1,7 +1,7 @@
 //! Programs that run to their end: [`Job`], and what its environment may hold.
 //!
 //! Each runs below a keeper of the supervisor, so that nothing of it outlives us, interrupted or not.
-use motorpool_supervisor::{KeeperProgram, RunError, Tool, ToolExit};
+use motorpool_supervisor::{RunError, Tool, ToolExit};
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
@@ -18,11 +18,6 @@ pub(crate) enum ProcessError {
     Run(#[from] RunError),
     #[error("{} ended with {}{}", program.display(), ending(exit), last_line(&exit.tail))]
     Ended { program: PathBuf, exit: ToolExit },
-}
-
-/// What becomes a keeper: this same program, whatever replaced its file meanwhile.
-pub(crate) fn keeper() -> KeeperProgram {
-    KeeperProgram { program: "/proc/self/exe".into(), args: vec!["keeper".into()] }
 }
 
 impl Job {
@@ -46,7 +41,7 @@ impl Job {
 
     /// Runs to the end; each line of its output goes to `on_line`.
     pub(crate) async fn run(self, on_line: &mut (dyn FnMut(&str) + Send)) -> Result<(), ProcessError> {
-        let exit = motorpool_supervisor::run(&keeper(), &self.0, |_, line| on_line(line)).await?;
+        let exit = motorpool_supervisor::run(&motorpool::keeper(), &self.0, |_, line| on_line(line)).await?;
         if exit.is_success() { Ok(()) } else { Err(ProcessError::Ended { program: self.0.program, exit }) }
     }
 }

@@ -242,6 +242,27 @@ fn a_missing_prerequisite_is_named_with_the_line_that_brings_it() {
 }
 
 #[test]
+fn a_python_that_will_not_do_is_told_with_what_is_wrong() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let program = |name: &str, text: &str| {
+        home.write(&format!("bin/{name}"), text);
+        fs::set_permissions(home.path().join("bin").join(name), fs::Permissions::from_mode(0o755)).expect("ours");
+    };
+    let install = || {
+        let mut install = home.motorpool(&["engine", "install"]);
+        install.env("PATH", home.path().join("bin")).env_remove("CXX").assert().code(5)
+    };
+    program("c++", "");
+    program("make", "");
+    install().stderr(predicate::str::contains("there is no python3"));
+    program("python3", "#!/bin/sh\necho 3.9\n");
+    install().stderr(predicate::str::contains("is version 3.9, too old"));
+    program("python3", "#!/bin/sh\necho 3.12 ensurepip\n");
+    install().stderr(predicate::str::contains("has no ensurepip module"));
+}
+
+#[test]
 fn the_doctor_names_each_fault_with_its_cure() {
     let home = Home::new();
     home.write("free.toml", "[server]\nlisten = [\"127.0.0.1:0\"]\n");

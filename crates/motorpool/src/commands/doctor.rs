@@ -204,7 +204,7 @@ fn addresses(settings: &Settings) -> Vec<Finding> {
 }
 
 async fn daemon(dirs: &Dirs) -> Option<Finding> {
-    match Client::new(&dirs.control_socket()).get::<Value>("/health").await {
+    match Client::new(&dirs.live_control_socket()).get::<Value>("/health").await {
         Ok(_) => Some(Finding::good("daemon", "running")),
         Err(ClientError::NoDaemon { .. }) => None,
         Err(error) => Some(Finding::fault("daemon", error.into())),

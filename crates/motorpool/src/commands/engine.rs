@@ -106,7 +106,7 @@ async fn remove(dirs: &Dirs, name: &str) -> Result<(), Failure> {
     if name.contains('/') || name.starts_with('.') || !dir.is_dir() {
         return Err(EngineError::NotInstalled(name.to_owned()).into());
     }
-    let client = Client::new(&dirs.control_socket());
+    let client = Client::new(&dirs.live_control_socket());
     if let Some(key) = super::ps::in_use(&client, |key| key.provider() == name).await? {
         return Err(EngineError::InUse(key).into());
     }

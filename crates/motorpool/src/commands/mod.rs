@@ -22,9 +22,9 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
     let (dirs, out) = (Dirs::find(cli.common.state_dir.as_deref())?, cli.common.out());
     let config = cli.common.config.as_deref();
     let settings = || Settings::load(&dirs, config);
-    let client = Client::new(&dirs.control_socket());
+    let client = Client::new(&dirs.live_control_socket());
     match cli.command {
-        Command::Up(command) => up::perform(&dirs, config, command).await,
+        Command::Up(command) => up::perform(&dirs, out, (config, command)).await,
         Command::Serve => serve::perform(&dirs, out, &settings()?).await,
         Command::Run(command) => run::perform(&client, out, command).await,
         Command::Ps => ps::perform(&client, out).await,

