@@ -18,6 +18,8 @@ pub struct Query<'a> {
     pub elders: &'a [Claim],
     /// Children that are on their way out: their bytes will come back without anybody else being stopped.
     pub leaving: &'a [Spawn],
+    /// Children that are drained for those builds. Their bytes will come back, unless the drain is given up.
+    pub draining: &'a [Spawn],
     /// Children that will never leave: pinned ones and stuck ones.
     pub fixed: &'a [Spawn],
 }
@@ -73,7 +75,7 @@ pub fn pick_room(ledger: &Ledger, query: &Query<'_>, candidates: &[Candidate]) -
     }
     let mut base = ledger.charged().clone();
     query.elders.iter().for_each(|elder| base.add(elder));
-    for line in query.leaving.iter().filter_map(|spawn| ledger.line(*spawn)) {
+    for line in query.leaving.iter().chain(query.draining).filter_map(|spawn| ledger.line(*spawn)) {
         base.remove(line);
     }
     let suffices_without = |gone: &Charged| ledger.excess_of(gone.clone(), query.claim).is_none();
@@ -83,7 +85,10 @@ pub fn pick_room(ledger: &Ledger, query: &Query<'_>, candidates: &[Candidate]) -
     }
     let idle: Vec<_> = candidates.iter().filter(|c| matches!(c.standing, Standing::Idle | Standing::Drained)).collect();
     if let Some(set) = pick_set(ledger, &base, query.claim, idle) {
-        return Room::Evict(set);
+        // Nobody is stopped for a build that would still need an elder's drain to succeed.
+        let gone: Vec<_> = set.iter().chain(query.leaving).copied().collect();
+        let suffices = ledger.shortfall(&gone, query.claim).fits();
+        return if suffices { Room::Evict(set) } else { Room::Wait };
     }
     pick_set(ledger, &base, query.claim, candidates.iter().collect()).map_or(Room::Wait, Room::Drain)
 }
@@ -153,7 +158,7 @@ mod tests {
     }
 
     fn asked(claim: &Claim) -> Query<'_> {
-        Query { claim, elders: &[], leaving: &[], fixed: &[] }
+        Query { claim, elders: &[], leaving: &[], draining: &[], fixed: &[] }
     }
 
     #[test]
@@ -217,6 +222,19 @@ mod tests {
         let draining = Candidate { standing: Standing::Draining, ..idle(2, 9) };
         assert_eq!(pick_room(&ledger, &asked(&claim), &[busy(1, 0), draining]), Room::Drain(vec![Spawn(2)]));
         assert_eq!(pick_room(&ledger, &asked(&claim), &[]), Room::Wait, "others are protected for now");
+    }
+
+    #[test]
+    fn nobody_is_stopped_for_room_that_an_elders_drain_may_not_bring() {
+        let ledger = ledger(1300, &[(1, 900), (2, 300)]);
+        let (elder, claim) = ([Claim::private(Bytes::mib(600))], Claim::private(Bytes::mib(600)));
+        let query = Query { elders: &elder, draining: &[Spawn(1)], ..asked(&claim) };
+        assert_eq!(pick_room(&ledger, &query, &[idle(2, 0)]), Room::Wait);
+        let small = Claim::private(Bytes::mib(90));
+        let roomy = Query { claim: &small, ..query };
+        assert_eq!(pick_room(&ledger, &roomy, &[idle(2, 0)]), Room::Fits, "it needs nobody to go");
+        let gone = Query { leaving: &[Spawn(1)], draining: &[], ..query };
+        assert_eq!(pick_room(&ledger, &gone, &[idle(2, 0)]), Room::Evict(vec![Spawn(2)]), "1 cannot stay any more");
     }
 
     /// The ranked index set as a number, most demanded in the highest bit: the order that P10 minimises.

@@ -32,7 +32,8 @@ impl Pool {
         }
     }
 
-    fn closed(&self) -> Option<Refusal> {
+    /// Why nothing new is taken, if that is so.
+    pub(crate) fn closed(&self) -> Option<Refusal> {
         match self.mode {
             Mode::Open => None,
             Mode::Retiring(_) => Some(Refusal::Retired),
@@ -55,7 +56,7 @@ impl Pool {
         if self.tickets.contains_key(&id) {
             self.end_ticket(now, id);
         } else {
-            self.forget_asker(now, id);
+            self.forget_operator(now, id);
         }
     }
 
@@ -78,20 +79,21 @@ impl Pool {
     pub(crate) fn serve(&mut self, now: Now, entry: EntryId) {
         let Some(serving) = self.entries[entry].serving() else { return };
         let gate = serving.gate.clone();
-        let draining = serving.drain.is_active();
+        let (draining, young) = (serving.drain.is_active(), self.is_drained_for_young(now, entry));
+        let mut has_slot = true;
         for id in self.entries[entry].queue.clone() {
-            match (self.tickets[&id].ask.want, draining, self.tickets[&id].wait) {
-                (Want::Resident, _, _) => self.tell_loaded(now, id),
-                (Want::Lease, true, Wait::Turn | Wait::Drain { .. }) => {}
-                (Want::Lease, true, Wait::Entitled) if !self.is_drained_for_young(now, entry) => {
-                    self.refuse_busy(now, id);
-                }
-                (Want::Lease, _, _) => {
-                    if gate.grant() != TryEnter::Entered {
-                        break;
+            let Ticket { ask, wait, .. } = &self.tickets[&id];
+            let may_enter = !draining || young && *wait == Wait::Entitled;
+            match ask.want {
+                Want::Resident => self.tell_loaded(now, id),
+                Want::Lease if has_slot && may_enter => {
+                    has_slot = gate.grant() == TryEnter::Entered;
+                    if has_slot {
+                        self.grant(now, id);
                     }
-                    self.grant(now, id);
                 }
+                // Nobody behind the first for whom there was no slot overtakes it.
+                Want::Lease => {}
             }
         }
         if self.entries[entry].queue.is_empty() { gate.clear_queued() } else { gate.mark_queued() }
@@ -188,16 +190,31 @@ impl Pool {
             let within = now.since(ticket.since);
             self.refuse(now, id, Refusal::QueueTimeout { key, within });
         }
-        let on_drain: Vec<_> = self.tickets.iter().filter_map(|(id, t)| Some((*id, due_drain(now, t.wait)?))).collect();
-        for (id, due) in on_drain {
-            let Some(ticket) = self.tickets.get_mut(&id) else { continue };
-            match (due, &mut ticket.wait) {
-                (Due::Notice, Wait::Drain { notice_at, .. }) => {
-                    *notice_at = now.after(NOTICE_EVERY);
-                    self.notify(id);
-                }
+        let due: Vec<_> = self.tickets.iter().filter(|(_, t)| self.is_due(now, t)).map(|(id, _)| *id).collect();
+        for id in due {
+            // The one before may have given up the drain that this one waited on.
+            let Some(ticket) = self.tickets.get(&id).filter(|t| self.is_due(now, t)) else { continue };
+            match ticket.wait {
+                Wait::Drain { until, .. } if until > now => self.remind(now, id),
                 _ => self.on_drain_deadline(now, id),
             }
+        }
+    }
+
+    /// Whether the time of `ticket` on a drain is up, for now or for good.
+    fn is_due(&self, now: Now, ticket: &Ticket) -> bool {
+        match ticket.wait {
+            Wait::Drain { until, notice_at } => until.min(notice_at) <= now,
+            Wait::Entitled => !self.is_drained_for_young(now, ticket.entry),
+            Wait::Turn => false,
+        }
+    }
+
+    fn remind(&mut self, now: Now, id: RequestId) {
+        let ticket = self.tickets.get_mut(&id).expect("P3: it waits");
+        if let Wait::Drain { notice_at, .. } = &mut ticket.wait {
+            *notice_at = now.after(NOTICE_EVERY);
+            self.notify(id);
         }
     }
 
@@ -222,24 +239,16 @@ impl Pool {
         serving.drain.askers.is_empty() && serving.drain.waiters.iter().all(young)
     }
 
+    /// What did not drain in time for one caller of a build holds up nobody else: those behind it come first now.
     fn refuse_busy(&mut self, now: Now, id: RequestId) {
-        let entry = &self.entries[self.tickets[&id].entry];
-        let victim = entry.waiting().and_then(|w| w.drains.iter().next()).map(|v| &self.entries[*v]);
-        let key = victim.unwrap_or(entry).key.clone();
+        let entry = self.tickets[&id].entry;
+        let waiting = self.entries[entry].waiting_mut();
+        let victim = waiting.and_then(|w| {
+            w.turn = now;
+            w.drains.first().copied()
+        });
+        let key = self.entries[victim.unwrap_or(entry)].key.clone();
         let within = self.drain_wait_of(id);
         self.refuse(now, id, Refusal::EngineBusy { key, within });
-    }
-}
-
-enum Due {
-    Notice,
-    End,
-}
-
-fn due_drain(now: Now, wait: Wait) -> Option<Due> {
-    match wait {
-        Wait::Drain { until, .. } if until <= now => Some(Due::End),
-        Wait::Drain { notice_at, .. } if notice_at <= now => Some(Due::Notice),
-        Wait::Drain { .. } | Wait::Turn | Wait::Entitled => None,
     }
 }

@@ -56,8 +56,18 @@ impl Pool {
         }
     }
 
-    /// The operator is gone: what only they wanted drained is not drained any more.
-    pub(crate) fn forget_asker(&mut self, now: Now, id: RequestId) {
+    /// The operator is gone and wants no answer; what was begun for them goes on.
+    pub(crate) fn forget_operator(&mut self, now: Now, id: RequestId) {
+        self.forget_asker(now, id);
+        self.teardowns.values_mut().for_each(|t| t.askers.retain(|asker| *asker != id));
+        self.releases.retain(|release| release.id != id);
+        if let Mode::Retiring(askers) | Mode::ShuttingDown(askers) = &mut self.mode {
+            askers.retain(|asker| *asker != id);
+        }
+    }
+
+    /// What only this operator wanted drained is not drained any more.
+    fn forget_asker(&mut self, now: Now, id: RequestId) {
         let drained: Vec<_> = self.by_spawn.values().copied().collect();
         for entry in drained {
             let Some(serving) = self.entries[entry].serving_mut() else { continue };

@@ -40,7 +40,7 @@ impl Pool {
         let plan = plan_launch(&wishes(&model, &facts), self.config.fast);
         let claim = claim_of(&model, &facts);
         let launch = Arc::new(Launch { key: target.key.clone(), model, facts, plan, claim });
-        target.phase = Phase::WaitsForRoom(Waiting { launch, since: now, build, drains: BTreeSet::new() });
+        target.phase = Phase::WaitsForRoom(Waiting { launch, since: now, turn: now, build, drains: BTreeSet::new() });
     }
 
     /// There is room: the bytes are reserved, then the child is ordered.

@@ -48,7 +48,8 @@ pub(crate) enum Phase {
 pub(crate) struct Waiting {
     pub(crate) launch: Arc<Launch>,
     pub(crate) since: Now,
-    /// Orders builds that began to wait at the same instant.
+    /// Its place among the builds that wait: when it took it, and the build for those that did at the same instant.
+    pub(crate) turn: Now,
     pub(crate) build: BuildId,
     /// Entries that are drained for it.
     pub(crate) drains: BTreeSet<EntryId>,
@@ -180,6 +181,11 @@ impl Entry {
         if let Phase::Ready(serving) = &mut self.phase { Some(serving) } else { None }
     }
 
+    /// Whether somebody wants its child drained.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.serving().is_some_and(|serving| serving.drain.is_active())
+    }
+
     pub(crate) fn waiting(&self) -> Option<&Waiting> {
         if let Phase::WaitsForRoom(waiting) = &self.phase { Some(waiting) } else { None }
     }
@@ -203,7 +209,7 @@ impl Entry {
 
     /// Leases granted in the last 60 s.
     pub(crate) fn demand(&self, now: Now) -> u32 {
-        let recent = self.hits.iter().filter(|at| now.since(**at) <= DEMAND_WINDOW).count();
-        u32::try_from(recent).unwrap_or(u32::MAX)
+        let old = self.hits.partition_point(|at| now.since(*at) > DEMAND_WINDOW);
+        u32::try_from(self.hits.len() - old).unwrap_or(u32::MAX)
     }
 }

@@ -170,6 +170,7 @@ impl Pool {
     fn on_due(&mut self, now: Now) {
         self.on_due_tickets(now);
         self.on_due_loads(now);
+        self.end_finished_drains(now);
         self.on_due_askers(now);
         self.on_due_teardowns(now);
     }

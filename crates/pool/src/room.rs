@@ -11,6 +11,14 @@ use motorpool_broker::{Candidate, Query, Room, Standing, pick_room};
 use motorpool_vocab::{Bytes, Claim, CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
 use std::collections::BTreeSet;
 
+/// What came of stopping a set of idle engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evicted {
+    All,
+    /// Somebody was faster.
+    None,
+}
+
 /// What the builds judged so far have laid claim to.
 #[derive(Default)]
 struct Spoken {
@@ -30,7 +38,7 @@ impl Pool {
 
     fn waiting_in_order(&self) -> Vec<EntryId> {
         let mut order: Vec<_> =
-            self.entries.iter().filter_map(|(id, e)| e.waiting().map(|w| ((w.since, w.build), id))).collect();
+            self.entries.iter().filter_map(|(id, e)| e.waiting().map(|w| ((w.turn, w.build), id))).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, id)| id).collect()
     }
@@ -52,33 +60,32 @@ impl Pool {
                 spoken.claims.push(claim);
             }
             Room::Evict(set) => {
-                self.evict_idle(now, &set);
-                self.drain_for(now, entry, &BTreeSet::new());
+                if self.evict_idle(now, &set) == Evicted::All {
+                    self.drain_for(now, entry, &BTreeSet::new());
+                }
                 spoken.claims.push(claim);
             }
             Room::Drain(set) => {
-                let busy: BTreeSet<_> =
-                    set.iter().filter_map(|s| self.entry_of(*s)).filter(|e| self.is_busy(*e)).collect();
-                self.drain_for(now, entry, &busy);
-                spoken.drains.extend(busy);
+                // Those that drained already stay closed: let in again, they would never all be empty together.
+                let drained = |e: &EntryId| self.is_busy(*e) || self.entries[*e].is_draining();
+                let wanted: BTreeSet<_> = set.iter().filter_map(|s| self.entry_of(*s)).filter(drained).collect();
+                self.drain_for(now, entry, &wanted);
                 spoken.claims.push(claim);
             }
         }
+        spoken.drains.extend(self.entries[entry].waiting().into_iter().flat_map(|w| w.drains.iter().copied()));
     }
 
     fn judge(&self, now: Now, entry: EntryId, spoken: &Spoken) -> Room {
         let Some(waiting) = self.entries[entry].waiting() else { return Room::Wait };
-        let leaving: Vec<Spawn> = self
-            .teardowns
-            .iter()
-            .filter(|(_, t)| t.step != Step::Stuck)
-            .map(|(spawn, _)| *spawn)
-            .chain(spoken.drains.iter().filter_map(|e| self.entries[*e].spawn()))
-            .collect();
+        let leaving: Vec<Spawn> =
+            self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, _)| *spawn).collect();
+        let draining: Vec<Spawn> = spoken.drains.iter().filter_map(|e| self.entries[*e].spawn()).collect();
         let query = Query {
             claim: &waiting.launch.claim,
             elders: &spoken.claims,
             leaving: &leaving,
+            draining: &draining,
             fixed: &self.fixed_spawns(),
         };
         let candidates: Vec<_> =
@@ -148,7 +155,7 @@ impl Pool {
 
     /// Stops idle engines, all or none: one that somebody entered meanwhile makes its leave or entry an input, and
     /// the judgement is made again then.
-    fn evict_idle(&mut self, now: Now, set: &[Spawn]) {
+    fn evict_idle(&mut self, now: Now, set: &[Spawn]) -> Evicted {
         let victims: Vec<_> = set.iter().filter_map(|spawn| self.entry_of(*spawn)).collect();
         let close = |pool: &Self, victim: &EntryId| {
             pool.entries[*victim].serving().map(|s| s.gate.close_if_idle()) == Some(CloseIfIdle::Closed)
@@ -158,10 +165,12 @@ impl Pool {
             for victim in victims {
                 self.tear_down(now, victim, StopReason::Evicted);
             }
+            Evicted::All
         } else {
             for victim in closed {
                 self.reopen_unless_drained(now, victim);
             }
+            Evicted::None
         }
     }
 
@@ -169,8 +178,10 @@ impl Pool {
         let closing = self.is_closing();
         let Some(serving) = self.entries[entry].serving() else { return };
         if !serving.drain.is_active() && !closing {
-            serving.gate.reopen();
+            let gate = serving.gate.clone();
+            // In this order: whoever waits here goes before whoever finds the gate open.
             self.serve(now, entry);
+            gate.reopen();
         }
     }
 
@@ -186,12 +197,12 @@ impl Pool {
                 serving.drain.waiters.insert(entry);
             });
         }
-        if !wanted.is_empty() {
+        if wanted.is_empty() {
+            self.wait_for_turn(entry);
+        } else {
             for id in self.entries[entry].queue.clone() {
                 self.wait_on_drain(now, id);
             }
-        } else if !before.is_empty() {
-            self.wait_for_turn(entry);
         }
     }
 

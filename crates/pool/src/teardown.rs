@@ -73,7 +73,7 @@ impl Pool {
             self.reply(id, Answer::Stuck(key.clone()));
         }
         self.release_went(spawn);
-        self.leave_stopping(entry, spawn);
+        self.leave_stopping(now, entry, spawn);
     }
 
     pub(crate) fn on_gone(&mut self, now: Now, spawn: Spawn, exit: Exit) {
@@ -100,7 +100,7 @@ impl Pool {
                     self.reply(id, Answer::Unloaded);
                 }
                 self.wait_for_turn(entry);
-                self.rebuild_if_wanted(entry);
+                self.rebuild_if_wanted(now, entry);
             }
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => {}
         }
@@ -117,7 +117,7 @@ impl Pool {
             self.reply(id, Answer::Unloaded);
         }
         self.release_went(spawn);
-        self.leave_stopping(entry, spawn);
+        self.leave_stopping(now, entry, spawn);
     }
 
     /// The child of `entry` is gone without having been told to.
@@ -131,19 +131,26 @@ impl Pool {
     }
 
     fn remember(&mut self, now: Now, entry: EntryId, key: &EngineKey, record: ExitRecord) {
-        self.entries[entry].last_exit = Some(record.clone());
+        // P4: a stuck child may end after later ones of its key.
+        let last_exit = &mut self.entries[entry].last_exit;
+        if last_exit.as_ref().is_none_or(|last| last.spawn < record.spawn) {
+            *last_exit = Some(record.clone());
+        }
         self.publish(now, EventKind::Exited { key: key.clone(), record });
     }
 
-    fn leave_stopping(&mut self, entry: EntryId, spawn: Spawn) {
+    fn leave_stopping(&mut self, now: Now, entry: EntryId, spawn: Spawn) {
         if matches!(self.entries[entry].phase, Phase::Stopping { spawn: s } if s == spawn) {
             self.entries[entry].phase = Phase::Idle;
-            self.rebuild_if_wanted(entry);
+            self.rebuild_if_wanted(now, entry);
         }
     }
 
-    fn rebuild_if_wanted(&mut self, entry: EntryId) {
-        if !self.entries[entry].queue.is_empty() {
+    /// Tickets of a child that is gone get a new one, unless nothing new is begun any more.
+    fn rebuild_if_wanted(&mut self, now: Now, entry: EntryId) {
+        if let Some(refusal) = self.closed() {
+            self.refuse_all(now, entry, &refusal);
+        } else if !self.entries[entry].queue.is_empty() {
             self.begin_check(entry);
         }
     }

@@ -1,4 +1,6 @@
 //! The pool from outside: one trace per edge of its diagram, and its invariants over random traces.
+mod closing;
+mod drains;
 mod properties;
 mod traces;
 mod world;

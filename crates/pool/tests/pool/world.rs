@@ -100,8 +100,12 @@ impl World {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Check { build, key, .. } => self.checks.push((build, key)),
+            Action::Check { build, key, .. } => {
+                assert!(!self.is_closing(), "P11: {key} is built although the pool closes");
+                self.checks.push((build, key));
+            }
             Action::Start { spawn, launch } => {
+                assert!(!self.is_closing(), "P11: {spawn} is started although the pool closes");
                 self.children.insert(spawn, (launch.key.clone(), Child::Loading));
             }
             Action::StopPolitely { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Asked,
@@ -115,7 +119,12 @@ impl World {
                 self.leases.insert(id, grant);
             }
             Action::Loaded { id, key } => self.end(id, Outcome::Loaded(key)),
-            Action::Refuse { id, refusal } => self.end(id, Outcome::Refused(refusal)),
+            Action::Refuse { id, refusal } => {
+                if let Refusal::EngineBusy { key, .. } = &refusal {
+                    assert!(self.open.contains_key(key), "{id:?}: {key} is called busy and does not serve");
+                }
+                self.end(id, Outcome::Refused(refusal));
+            }
             Action::Reply { id, answer } => self.end(id, Outcome::Answered(answer)),
             Action::Notice { id, holders } => self.notices.push((id, holders.len())),
             Action::Publish(event) => self.events.push(event),
@@ -123,7 +132,12 @@ impl World {
         }
     }
 
+    fn is_closing(&self) -> bool {
+        self.n_events(|e| matches!(e, EventKind::Closing)) > 0
+    }
+
     fn end(&mut self, id: RequestId, outcome: Outcome) {
+        assert!(!self.cancelled.contains(&id), "{id:?} is gone and wants no answer");
         self.outcomes.entry(id).or_default().push(outcome);
     }
 

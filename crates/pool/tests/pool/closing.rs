@@ -1,0 +1,122 @@
+//! Traces of operators and of the end: each is answered once, when it is done or cannot be, and nothing begins after it.
+
+use crate::world::{Child, Outcome, World, catalog, key};
+use motorpool_pool::{Answer, Force, Input, Refusal};
+use motorpool_vocab::{PhaseView, StopReason};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_crash_while_retiring_is_not_followed_by_a_new_build() {
+    let mut w = World::new(1024);
+    let (first, second) = (w.acquire("a"), w.acquire("a"));
+    w.check_all();
+    let retire = w.admin(|id| Input::Retire { id });
+    let spawn = w.ready("a");
+    assert!(w.is_granted(first), "an admitted build serves who waited for it");
+    w.gone(spawn);
+    assert_eq!(w.outcome(second), Some(&Outcome::Refused(Refusal::Retired)));
+    assert_eq!(w.outcome(retire), Some(&Outcome::Answered(Answer::Ended(vec![]))));
+    w.leave(first);
+}
+
+#[test]
+fn an_unload_while_retiring_is_not_followed_by_a_new_build() {
+    let mut w = World::new(1024);
+    let (first, second) = (w.acquire("a"), w.acquire("a"));
+    w.check_all();
+    let retire = w.admin(|id| Input::Retire { id });
+    w.ready("a");
+    let evict = w.admin(|id| Input::Evict { id, key: key("a"), force: Force::No });
+    w.leave(first);
+    let old = w.child("a", Child::Asked);
+    w.gone(old);
+    assert_eq!(w.outcome(second), Some(&Outcome::Refused(Refusal::Retired)));
+    assert_eq!(w.outcome(evict), Some(&Outcome::Answered(Answer::Unloaded)));
+    assert_eq!(w.outcome(retire), Some(&Outcome::Answered(Answer::Ended(vec![]))));
+}
+
+#[test]
+fn a_shutdown_after_a_retire_answers_both_and_names_what_is_stuck() {
+    let mut w = World::with(2048, catalog(&[("a", 600, ""), ("b", 600, ""), ("c", 600, "")]));
+    let a = w.resident("a");
+    w.acquire("b");
+    w.check_all();
+    w.acquire("c");
+    let retire = w.admin(|id| Input::Retire { id });
+    assert_eq!(w.outcome(retire), None, "a serves, b loads");
+    let shutdown = w.admin(|id| Input::Shutdown { id });
+    w.pass(9 * SECOND);
+    let b = w.child("b", Child::Killed);
+    w.gone(b);
+    w.check_all();
+    w.pass(SECOND);
+    for id in [retire, shutdown] {
+        assert_eq!(w.outcome(id), Some(&Outcome::Answered(Answer::Ended(vec![key("a")]))));
+    }
+    let again = w.admin(|id| Input::Shutdown { id });
+    assert_eq!(w.outcome(again), Some(&Outcome::Answered(Answer::Ended(vec![key("a")]))));
+    w.leave(a);
+}
+
+#[test]
+fn the_end_of_a_stuck_child_does_not_rewrite_the_history_of_a_later_one() {
+    let mut w = World::with(2048, catalog(&[("a", 600, "")]));
+    let a = w.resident("a");
+    w.leave(a);
+    w.admin(|id| Input::UnloadIdle { id, key: key("a") });
+    let stuck = w.child("a", Child::Asked);
+    w.pass(15 * SECOND);
+    w.resident("a");
+    let later = w.child("a", Child::Serving);
+    w.gone(later);
+    w.gone(stuck);
+    let view = w.pool.snapshot(w.now).entries.remove(0);
+    let last = view.last_exit.expect("it crashed");
+    assert_eq!((last.spawn, last.reason), (later, StopReason::Crash), "P4");
+}
+
+#[test]
+fn an_engine_that_drained_at_the_last_moment_is_unloaded_and_not_called_busy() {
+    let mut w = World::new(1024);
+    let a = w.resident("a");
+    let evict = w.admin(|id| Input::Evict { id, key: key("a"), force: Force::No });
+    let spawn = w.leave_untold(a);
+    w.pass(30 * SECOND);
+    assert_eq!(w.child("a", Child::Asked), spawn);
+    w.gone(spawn);
+    w.feed(Input::Left { id: a, spawn });
+    assert_eq!(w.outcome(evict), Some(&Outcome::Answered(Answer::Unloaded)));
+}
+
+#[test]
+fn operators_that_went_away_get_no_answer() {
+    let mut w = World::new(1024);
+    let a = w.resident("a");
+    w.leave(a);
+    let release = w.admin(|id| Input::ReleaseIdle { id });
+    let unload = w.admin(|id| Input::UnloadIdle { id, key: key("a") });
+    let retire = w.admin(|id| Input::Retire { id });
+    let stays = w.admin(|id| Input::UnloadIdle { id, key: key("a") });
+    for id in [release, unload, retire] {
+        w.cancel(id);
+    }
+    let spawn = w.child("a", Child::Asked);
+    w.gone(spawn);
+    assert_eq!(w.outcome(stays), Some(&Outcome::Answered(Answer::Unloaded)));
+}
+
+#[test]
+fn a_load_that_nobody_waits_for_can_be_unloaded_and_one_that_is_waited_for_cannot() {
+    let mut w = World::new(1024);
+    let a = w.acquire("a");
+    w.check_all();
+    for force in [Force::No, Force::Yes] {
+        let wish = w.admin(|id| Input::Evict { id, key: key("a"), force });
+        let serving = Outcome::Answered(Answer::Serving(key("a")));
+        assert_eq!(w.outcome(wish), (force == Force::No).then_some(&serving));
+    }
+    assert_eq!(w.outcome(a), Some(&Outcome::Refused(Refusal::Evicted(key("a")))));
+    assert_eq!(w.phase("a"), Some(PhaseView::Stopping));
+}
