@@ -61,7 +61,11 @@ type Mailbox = (mpsc::WeakUnboundedSender<Post>, mpsc::UnboundedReceiver<Post>);
 impl Shell {
     pub(crate) fn new(pool: Pool, (inbox, posts): Mailbox, workshop: Arc<Workshop>, outside: Outside) -> Self {
         let (askers, drivers) = (HashMap::new(), HashMap::new());
-        Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at: Instant::now(), ticked: None }
+        let mut shell =
+            Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at: Instant::now(), ticked: None };
+        // Whoever looks before the first post finds the budget.
+        shell.show();
+        shell
     }
 
     pub(crate) async fn run(mut self) {
@@ -131,12 +135,16 @@ impl Shell {
         let actions = self.pool.on_event(now(), input);
         // Before anybody is answered: they find a view no older than the answer.
         if self.posts.is_empty() || self.shown_at.elapsed() >= SHOWN_WITHIN || actions.iter().any(is_answer) {
-            self.shown_at = Instant::now();
-            self.outside.snapshots.send_replace(Arc::new(self.pool.snapshot(now())));
+            self.show();
         }
         for action in actions {
             self.perform(action);
         }
+    }
+
+    fn show(&mut self) {
+        self.shown_at = Instant::now();
+        self.outside.snapshots.send_replace(Arc::new(self.pool.snapshot(now())));
     }
 
     fn perform(&mut self, action: Action) {

@@ -96,6 +96,7 @@ async fn an_idle_engine_makes_room_and_is_gone_before_the_other_comes() {
 async fn a_shutdown_leaves_nothing_and_its_state_directory_to_the_next() {
     let house = House::new();
     let pool = house.open(&[("a", &["deaf"])]);
+    assert!(pool.snapshot().pool.budget.is_some(), "the budget is shown before anybody asked for anything");
     let lease = pool.acquire(ask("a")).await.expect("a lease");
     let pid = until(&pool, "a", |entry| entry.pid.is_some()).await.pid.expect("just seen");
     match house.try_open(&[]) {
