@@ -141,6 +141,14 @@ impl Pool {
         }
         self.on_due(now);
         self.settle(now);
+        // Who does not wait at all is due as soon as a drain begins, and what it gives up may begin another.
+        for _ in 0..self.entries.len() {
+            if self.deadline().is_none_or(|at| at > now) {
+                break;
+            }
+            self.on_due(now);
+            self.settle(now);
+        }
         std::mem::take(&mut self.actions)
     }
 

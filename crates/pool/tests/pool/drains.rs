@@ -144,6 +144,17 @@ fn who_is_entitled_to_a_slot_is_told_when_somebody_unloads_the_engine() {
 }
 
 #[test]
+fn who_does_not_wait_for_others_is_refused_in_the_instant_a_drain_would_begin() {
+    let mut w = World::new(1024);
+    w.resident("a");
+    w.pass(11 * SECOND);
+    let b = w.ask(patient("b", 0));
+    w.check_all();
+    assert!(is_busy(&w, b));
+    assert_eq!(w.pool.deadline(), None, "and no deadline stays due");
+}
+
+#[test]
 fn nothing_idle_is_stopped_for_room_that_only_an_elders_drain_could_complete() {
     let models = [("a", 900, ""), ("c", 300, ""), ("b", 600, ""), ("d", 600, "")];
     let mut w = World::with(1300, catalog(&models));

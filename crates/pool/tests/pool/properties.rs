@@ -1,16 +1,46 @@
 //! P1–P4, P7 and P9 over random traces in virtual time, against a shell that answers in any order.
 
 use crate::world::{Child, Outcome, World, catalog, key};
+use motorpool_catalog::Catalog;
 use motorpool_pool::{Answer, Ask, Exit, Force, Input, Refusal, RequestId};
-use motorpool_vocab::{Bytes, EventKind, ModelId, PhaseView, Spawn, StopReason};
+use motorpool_vocab::{
+    Bytes, EngineKey, EntryView, EventKind, Holder, ModelId, Now, PhaseView, Snapshot, Spawn, StopReason, TryEnter,
+};
 use proptest::prelude::*;
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
-const MODELS: [&str; 4] = ["a", "b", "c", "d"];
+/// What is asked for, with its MiB: `d` never fits, `e` is pinned, `f` needs almost everything.
+const MODELS: [(&str, u64, &str); 6] = [
+    ("a", 600, ""),
+    ("b", 500, "priority = 1"),
+    ("c", 300, ""),
+    ("d", 2000, ""),
+    ("e", 150, "pinned = true"),
+    ("f", 1000, ""),
+];
+const BUDGET: u64 = 1200;
+/// A wait in all, as configured.
+const QUEUE_WAIT: Duration = Duration::from_mins(10);
+
+fn model(n: usize) -> &'static str {
+    MODELS[n % MODELS.len()].0
+}
+
+static CATALOG: LazyLock<Arc<Catalog>> = LazyLock::new(|| catalog(&MODELS));
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Acquire(usize),
+    /// On terms of its own: seconds for others to finish, seconds in all.
+    Hurry(usize, u64, u64),
+    /// The next child to be ready has so many slots.
+    Width(u32),
+    /// A lease ends and the pool is told later.
+    LeaveUntold(usize),
     Load(usize),
     Enter(usize),
     EnterUntold(usize),
@@ -33,10 +63,13 @@ enum Op {
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
-    let n = 0usize..8;
+    let n = 0usize..12;
     prop_oneof![
         12 => n.clone().prop_map(Op::Acquire),
-        2 => n.clone().prop_map(Op::Load),
+        3 => (n.clone(), 0u64..70, 0u64..90).prop_map(|(n, drain, queue)| Op::Hurry(n, drain, queue)),
+        2 => (1u32..5).prop_map(Op::Width),
+        4 => n.clone().prop_map(Op::LeaveUntold),
+        3 => n.clone().prop_map(Op::Load),
         4 => n.clone().prop_map(Op::Enter),
         3 => n.clone().prop_map(Op::EnterUntold),
         4 => Just(Op::Tell),
@@ -52,52 +85,88 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => n.clone().prop_map(Op::Evict),
         1 => n.prop_map(Op::Force),
         1 => Just(Op::ReleaseIdle),
-        8 => prop_oneof![Just(100), Just(3_000), Just(12_000), Just(40_000), Just(700_000)].prop_map(Op::Pass),
+        10 => prop_oneof![Just(100), Just(3_000), Just(5_000), Just(12_000), Just(16_000), Just(40_000), Just(700_000)]
+            .prop_map(Op::Pass),
     ]
 }
 
-/// A trace, and how it ends.
-fn any_trace() -> impl Strategy<Value = (u32, Vec<Op>, Op)> {
-    (1u32..4, prop::collection::vec(any_op(), 1..160), prop_oneof![Just(Op::Retire), Just(Op::Shutdown)])
+/// How children end when the pool closes.
+#[derive(Clone, Copy, Debug)]
+enum Obedience {
+    Obey,
+    /// Nobody is gone before everybody was told.
+    Stick,
+}
+
+/// A trace, what is asked of a pool that closes already, and how it ends.
+fn any_trace() -> impl Strategy<Value = (Vec<Op>, Op, Vec<Op>, Obedience)> {
+    let late = prop_oneof![Just(vec![]), prop::collection::vec(any_op(), 1..50)];
+    let close = prop_oneof![2 => Just(Op::Retire), 1 => Just(Op::Shutdown)];
+    let obedience = prop_oneof![3 => Just(Obedience::Obey), 1 => Just(Obedience::Stick)];
+    (prop::collection::vec(any_op(), 1..200), close, late, obedience)
 }
 
 /// The world and what the properties compare it with.
 struct Run {
     w: World,
     asked: BTreeSet<RequestId>,
-    /// Children that served nobody yet although somebody waited when they became ready.
+    /// Tickets among them, and when each ends at the latest.
+    until: BTreeMap<RequestId, Now>,
+    /// Leases that ended and the pool does not know.
+    left: Vec<(RequestId, Spawn)>,
+    /// Children whose leases somebody ended by force.
     forced: BTreeSet<Spawn>,
     seen_events: usize,
 }
 
 impl Run {
-    fn new(width: u32) -> Self {
-        let models = catalog(&[("a", 600, ""), ("b", 500, "priority = 1"), ("c", 300, ""), ("d", 2000, "")]);
-        let mut w = World::with(1200, models);
-        w.width = width;
-        Self { w, asked: BTreeSet::new(), forced: BTreeSet::new(), seen_events: 0 }
+    fn new() -> Self {
+        let w = World::with(BUDGET, CATALOG.clone());
+        Self {
+            w,
+            asked: BTreeSet::new(),
+            until: BTreeMap::new(),
+            left: vec![],
+            forced: BTreeSet::new(),
+            seen_events: 0,
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        let until = self.w.now.after(ask.queue_wait.unwrap_or(QUEUE_WAIT));
+        let id = self.w.ask(ask);
+        self.until.insert(id, until);
+        self.asked.insert(id);
     }
 
     fn step(&mut self, op: Op) {
         let w = &mut self.w;
         match op {
-            Op::Acquire(n) => {
-                let id = w.acquire(MODELS[n % 4]);
-                self.asked.insert(id);
+            Op::Acquire(n) => self.ask(lease(n)),
+            Op::Hurry(n, drain, queue) => {
+                let (drain_wait, queue_wait) = (Duration::from_secs(drain), Duration::from_secs(queue));
+                self.ask(Ask { drain_wait: Some(drain_wait), queue_wait: Some(queue_wait), ..lease(n) });
             }
-            Op::Load(n) => {
-                let id = w.ask(Ask::resident(ModelId::new(MODELS[n % 4]).expect("an id")));
-                self.asked.insert(id);
-            }
+            Op::Load(n) => self.ask(Ask::resident(ModelId::new(model(n)).expect("an id"))),
+            Op::Width(width) => w.width = width,
             Op::Enter(n) => {
-                w.enter(MODELS[n % 4]);
+                w.enter(model(n));
             }
             Op::EnterUntold(n) => {
-                w.enter_untold(MODELS[n % 4]);
+                w.enter_untold(model(n));
             }
             Op::Tell => {
                 if let Some(id) = w.untold.keys().next().copied() {
                     w.tell(id);
+                } else if !self.left.is_empty() {
+                    let (id, spawn) = self.left.remove(0);
+                    w.feed(Input::Left { id, spawn });
+                }
+            }
+            Op::LeaveUntold(n) => {
+                if let Some(id) = nth(w.leases.keys(), n) {
+                    let spawn = w.leave_untold(id);
+                    self.left.push((id, spawn));
                 }
             }
             Op::Leave(n) => {
@@ -134,17 +203,17 @@ impl Run {
             }
             Op::OldNews(n) => self.old_news(Spawn(n)),
             Op::UnloadIdle(n) => {
-                let asked = w.admin(|id| Input::UnloadIdle { id, key: key(MODELS[n % 4]) });
+                let asked = w.admin(|id| Input::UnloadIdle { id, key: key(model(n)) });
                 self.asked.insert(asked);
             }
             Op::Evict(n) => {
-                let asked = w.admin(|id| Input::Evict { id, key: key(MODELS[n % 4]), force: Force::No });
+                let asked = w.admin(|id| Input::Evict { id, key: key(model(n)), force: Force::No });
                 self.asked.insert(asked);
             }
             Op::Force(n) => {
-                let serving = w.open.get(&key(MODELS[n % 4])).map(|grant| grant.spawn);
-                self.forced.extend(serving);
-                let asked = w.admin(|id| Input::Evict { id, key: key(MODELS[n % 4]), force: Force::Yes });
+                let of_it = w.children.iter().filter(|(_, (k, _))| *k == key(model(n)));
+                self.forced.extend(of_it.map(|(spawn, _)| *spawn));
+                let asked = w.admin(|id| Input::Evict { id, key: key(model(n)), force: Force::Yes });
                 self.asked.insert(asked);
             }
             Op::ReleaseIdle => {
@@ -180,7 +249,7 @@ impl Run {
         assert!(waited == 0 || now_served > 0 || loaded > 0, "P7: {waited} waited for {key}");
     }
 
-    fn view(&self, key: &motorpool_vocab::EngineKey) -> motorpool_vocab::EntryView {
+    fn view(&self, key: &EngineKey) -> EntryView {
         let snapshot = self.w.pool.snapshot(self.w.now);
         snapshot.entries.into_iter().find(|e| e.key == *key && e.phase != PhaseView::Stuck).expect("an entry")
     }
@@ -190,6 +259,8 @@ impl Run {
         if self.w.children.contains_key(&spawn) {
             return;
         }
+        // What a gate alone knows so far is found by any input, so by this one and not by the old news.
+        self.w.feed(Input::Tick);
         let before = self.w.pool.snapshot(self.w.now);
         self.w.feed(Input::Gone { spawn, exit: Exit::default() });
         self.w.feed(Input::Progress { spawn, per_mille: Some(999) });
@@ -200,16 +271,19 @@ impl Run {
     }
 
     fn check(&mut self) {
+        self.check_deadline();
         let snapshot = self.w.pool.snapshot(self.w.now);
         self.check_children(&snapshot);
         self.check_ledger(&snapshot);
         self.check_leases();
         self.check_tickets(&snapshot);
+        self.check_gates(&snapshot);
+        self.check_waiters(&snapshot);
     }
 
     /// P1, and every child the shell knows is one the pool knows.
-    fn check_children(&self, snapshot: &motorpool_vocab::Snapshot) {
-        for model in MODELS {
+    fn check_children(&self, snapshot: &Snapshot) {
+        for (model, ..) in MODELS {
             let stuck: BTreeSet<_> =
                 snapshot.entries.iter().filter(|e| e.phase == PhaseView::Stuck).filter_map(|e| e.spawn).collect();
             let living: Vec<_> =
@@ -222,16 +296,14 @@ impl Run {
     }
 
     /// P9 and B1.
-    fn check_ledger(&self, snapshot: &motorpool_vocab::Snapshot) {
-        let declared = |k: &motorpool_vocab::EngineKey| match k.model().as_str() {
-            "a" => Bytes::mib(600),
-            "b" => Bytes::mib(500),
-            "c" => Bytes::mib(300),
-            _ => Bytes::mib(2000),
+    fn check_ledger(&self, snapshot: &Snapshot) {
+        let declared = |k: &EngineKey| {
+            let mib = MODELS.iter().find(|(id, ..)| *id == k.model().as_str()).expect("a model").1;
+            Bytes::mib(mib)
         };
         let real = Bytes::sum(self.w.children.values().map(|(k, _)| declared(k)));
         assert_eq!(snapshot.pool.committed, real, "P9");
-        assert!(snapshot.pool.committed <= Bytes::mib(1200), "B1");
+        assert!(snapshot.pool.committed <= Bytes::mib(BUDGET), "B1");
         let idle = snapshot.entries.iter().filter(|e| e.spawn.is_none());
         idle.for_each(|e| assert_eq!(e.reserved, Bytes::ZERO, "P12: {e:?}"));
     }
@@ -256,22 +328,67 @@ impl Run {
         self.seen_events = self.w.events.len();
     }
 
-    /// P3: ended at most once (checked by `outcome`), and whoever has not ended waits with a deadline.
-    fn check_tickets(&self, snapshot: &motorpool_vocab::Snapshot) {
-        let waits = self.asked.iter().filter(|id| !self.w.cancelled.contains(id) && self.w.outcome(**id).is_none());
+    /// P3: ended at most once (checked by `outcome`), in time, and never waiting without an end.
+    fn check_tickets(&self, snapshot: &Snapshot) {
+        let waits = |id: &&RequestId| !self.w.cancelled.contains(*id) && self.w.outcome(**id).is_none();
+        for id in self.asked.iter().filter(waits) {
+            let until = self.until.get(id).copied().unwrap_or(Now::from_nanos(u64::MAX));
+            assert!(until > self.w.now, "P3: {id:?} waits past its time");
+        }
+        let n_waiting = self.asked.iter().filter(waits).filter(|id| self.until.contains_key(*id)).count();
         let n_tickets: u32 = snapshot.entries.iter().map(|e| e.n_tickets).sum();
-        if waits.count() > 0 && n_tickets > 0 {
-            assert!(self.w.pool.deadline().is_some(), "P3: a wait without an end");
+        assert_eq!(usize::try_from(n_tickets), Ok(n_waiting), "P3: who waits is in exactly one queue");
+    }
+
+    /// A gate is closed exactly while somebody drains its engine or the pool closes; who waits at an open one waits
+    /// for a slot; nobody waiting means that one may enter by oneself.
+    fn check_gates(&self, snapshot: &Snapshot) {
+        for entry in snapshot.entries.iter().filter(|e| e.phase == PhaseView::Ready) {
+            let Some(grant) = self.w.open.get(&entry.key) else { continue };
+            let shut = entry.n_drainers > 0 || snapshot.closing;
+            assert_eq!(grant.gate.is_closed(), shut, "{entry:?}");
+            let has_slot = grant.gate.granted() < grant.gate.width();
+            if shut || !has_slot {
+                continue;
+            }
+            let news = self.left.iter().any(|(_, spawn)| *spawn == grant.spawn);
+            assert!(entry.n_tickets == 0 || news, "a slot is free and somebody waits: {entry:?}");
+            let entered = grant.gate.try_enter() == TryEnter::Entered;
+            assert_eq!(entered, entry.n_tickets == 0, "the warm path of {}", entry.key);
+            if entered {
+                grant.gate.leave();
+            }
         }
     }
 
+    /// P3: a build that waits has something that will end or wake it: what leaves, drains, loads, or a time.
+    fn check_waiters(&self, snapshot: &Snapshot) {
+        let drained: BTreeSet<_> = snapshot.entries.iter().filter(|e| e.n_drainers > 0).map(|e| &e.key).collect();
+        let on_its_way = |p: PhaseView| matches!(p, PhaseView::Starting { .. } | PhaseView::Stopping);
+        for (n, waiter) in snapshot.waiters.iter().enumerate() {
+            let young = self.w.now.since(waiter.since) < Duration::from_mins(1);
+            let moves = snapshot.entries.iter().any(|e| on_its_way(e.phase)) || !drained.is_empty();
+            let news = !self.left.is_empty() || !self.w.untold.is_empty();
+            assert!(young || moves || news || n > 0, "P3: what does {waiter:?} wait for? {snapshot:?}");
+        }
+    }
+
+    /// No deadline stays due: a loop that ticks at each would turn for ever, or serve it late.
+    fn check_deadline(&self) {
+        assert!(self.w.pool.deadline().is_none_or(|at| at > self.w.now), "a deadline stays due");
+    }
+
     /// Every lease ends, every child obeys: then everybody was told, and nothing is left.
-    fn wind_down(&mut self, last: Op) {
-        self.step(last);
-        self.check();
-        for _ in 0..200 {
+    fn wind_down(&mut self, obedience: Obedience) {
+        for _ in 0..300 {
             if let Some(id) = self.w.leases.keys().next().copied() {
                 self.w.leave(id);
+            } else if !self.left.is_empty() {
+                self.step(Op::Tell);
+            } else if let Obedience::Stick = obedience
+                && self.w.pool.deadline().is_some()
+            {
+                self.w.pass(Duration::from_secs(5));
             } else if let Some(spawn) = self.child(0, |s| matches!(s, Child::Asked | Child::Killed)) {
                 self.w.gone(spawn);
             } else if let Some(spawn) = self.child(0, |s| s == Child::Loading) {
@@ -283,13 +400,21 @@ impl Run {
             }
             self.check();
         }
+        self.check_all_told();
+        assert!(self.w.children.is_empty(), "P11: {:?}", self.w.children);
+        assert_eq!(self.w.committed(), Bytes::ZERO, "P9: zero when all stopped");
+    }
+
+    fn check_all_told(&self) {
         for id in &self.asked {
             let cancelled = self.w.cancelled.contains(id);
             assert!(cancelled || self.w.outcome(*id).is_some(), "P3: {id:?} was never told");
         }
-        assert!(self.w.children.is_empty(), "P11: {:?}", self.w.children);
-        assert_eq!(self.w.committed(), Bytes::ZERO, "P9: zero when all stopped");
     }
+}
+
+fn lease(n: usize) -> Ask {
+    Ask::lease(ModelId::new(model(n)).expect("an id"), Holder::default())
 }
 
 fn nth<'a, T: Copy + 'a>(all: impl Iterator<Item = &'a T>, n: usize) -> Option<T> {
@@ -298,16 +423,14 @@ fn nth<'a, T: Copy + 'a>(all: impl Iterator<Item = &'a T>, n: usize) -> Option<T
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     #[test]
-    fn any_interleaving_keeps_the_invariants((width, ops, last) in any_trace()) {
-        let mut run = Run::new(width);
-        for op in ops {
+    fn any_interleaving_keeps_the_invariants((ops, close, late, obedience) in any_trace()) {
+        let mut run = Run::new();
+        for op in ops.into_iter().chain([close]).chain(late) {
             run.step(op);
             run.check();
         }
-        run.wind_down(last);
+        run.wind_down(obedience);
     }
 
     /// P5 for two models that fit one at a time and are asked for ever: neither starves.
@@ -316,19 +439,9 @@ proptest! {
         let mut w = World::new(1024);
         let (mut granted, mut open) = ([0usize; 2], Vec::new());
         for (n, gap) in gaps.iter().enumerate() {
-            let id = w.acquire(MODELS[n % 2]);
+            let id = w.acquire(model(n % 2));
             open.push((n % 2, id));
-            for _ in 0..4 {
-                w.check_all();
-                let stopping = w.children.iter().find(|(_, (_, s))| matches!(s, Child::Asked | Child::Killed));
-                if let Some(spawn) = stopping.map(|(spawn, _)| *spawn) {
-                    w.gone(spawn);
-                }
-                let loading = w.children.iter().find(|(_, (_, s))| *s == Child::Loading).map(|(spawn, _)| *spawn);
-                if let Some(spawn) = loading {
-                    w.ready_spawn(spawn);
-                }
-            }
+            w.obey();
             w.pass(Duration::from_millis(*gap));
             if let Some(id) = w.leases.keys().next().copied() {
                 w.leave(id);
@@ -338,6 +451,42 @@ proptest! {
             granted[model] += usize::from(w.is_granted(id));
         }
         prop_assert!(granted[0] > 0 && granted[1] > 0, "P5: {granted:?}");
+    }
+
+    /// P6: under traffic on two engines without a pause, whoever needs the room of both is served within the maximum
+    /// wait and its drain wait, when no turn takes longer than that.
+    #[test]
+    fn a_waiter_is_served_in_time_under_steady_traffic(
+        (width, more) in (1u32..4, prop_oneof![Just(""), Just("priority = 1")]),
+        turns in prop::collection::vec((0usize..3, 1u64..20), 110..140),
+    ) {
+        let mut w = World::with(1300, catalog(&[("a", 600, more), ("b", 600, ""), ("big", 1200, "")]));
+        w.width = width;
+        let mut ends: BTreeMap<RequestId, Now> = BTreeMap::new();
+        let (mut big, mut served_after) = (None, 0);
+        for (second, (n, held)) in (0u64..).zip(turns) {
+            match (second, n) {
+                (15, _) => big = Some(w.acquire("big")),
+                (_, 0) => drop(w.enter("a").or_else(|| Some(w.acquire("a")))),
+                (_, 1) => drop(w.enter("b").or_else(|| Some(w.acquire("b")))),
+                _ => {}
+            }
+            w.obey();
+            let now = w.now;
+            for id in w.leases.keys() {
+                ends.entry(*id).or_insert(now.after(Duration::from_secs(held)));
+            }
+            for id in ends.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect::<Vec<_>>() {
+                ends.remove(&id);
+                w.leave(id);
+                w.obey();
+            }
+            served_after += usize::from(big.is_some_and(|id| w.is_granted(id)) && second > 15);
+            w.pass(Duration::from_secs(1));
+            let late = second >= 15 + 90 && !big.is_some_and(|id| w.is_granted(id));
+            prop_assert!(!late, "P6: {:?}", big.and_then(|id| w.outcome(id)));
+        }
+        prop_assert!(served_after > 0);
     }
 }
 

@@ -1,5 +1,5 @@
 //! A shell made of nothing: it performs the pool's actions in virtual time and remembers what everybody was told.
-use motorpool_catalog::{Catalog, Source, embedded_manifests, parse_manifest, parse_model};
+use motorpool_catalog::{Catalog, Manifest, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
     Action, Answer, Ask, Budget, BuildId, Denial, Exit, Facts, Grant, Input, Pool, PoolConfig, Refusal, RequestId,
     StartFault,
@@ -8,7 +8,11 @@ use motorpool_vocab::{
     Bytes, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView, Spawn,
     TryEnter,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,23 +57,26 @@ pub(crate) fn key(model: &str) -> EngineKey {
 
 /// A catalog of models with declared MiB; `more` is TOML added to a model's file.
 pub(crate) fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
+    static MANIFESTS: LazyLock<Vec<Manifest>> = LazyLock::new(|| {
+        let parsed = embedded_manifests().iter().map(|(file, text)| parse_manifest(Source { file, text }, &|_| None));
+        parsed.map(|manifest| manifest.expect("a shipped manifest")).collect()
+    });
     let none = |_: &str| None;
-    let manifests = embedded_manifests()
-        .iter()
-        .map(|(file, text)| parse_manifest(Source { file, text }, &none).expect("a shipped manifest"));
     let models = models.iter().map(|(id, mib, more)| {
         let text = format!(
             "id = \"{id}\"\nengine = \"llama-server\"\ndeclared = \"{mib}MiB\"\n{more}\n[source]\nfile = \"/models/{id}.gguf\"\n"
         );
         parse_model(Source { file: id, text: &text }, &none).expect("a model")
     });
-    Arc::new(Catalog::new(manifests.collect(), models.collect()).expect("a catalog"))
+    Arc::new(Catalog::new(MANIFESTS.clone(), models.collect()).expect("a catalog"))
 }
 
 impl World {
     /// Models a, b, c of 600 MiB each under a budget of `mib`.
     pub(crate) fn new(mib: u64) -> Self {
-        Self::with(mib, catalog(&[("a", 600, ""), ("b", 600, ""), ("c", 600, "")]))
+        static CATALOG: LazyLock<Arc<Catalog>> =
+            LazyLock::new(|| catalog(&[("a", 600, ""), ("b", 600, ""), ("c", 600, "")]));
+        Self::with(mib, CATALOG.clone())
     }
 
     pub(crate) fn with(mib: u64, catalog: Arc<Catalog>) -> Self {
@@ -189,6 +196,20 @@ impl World {
         let (build, _) = self.checks.remove(0);
         let fault = StartFault { class: FailureClass::ModelCorrupt, message: "bad magic".into(), tail: vec![] };
         self.feed(Input::Checked { build, result: Err(fault) });
+    }
+
+    /// Everything the pool wants done is done at once, until it wants nothing more.
+    pub(crate) fn obey(&mut self) {
+        loop {
+            self.check_all();
+            let next =
+                self.children.iter().find(|(_, (_, s))| *s != Child::Serving).map(|(spawn, (_, s))| (*spawn, *s));
+            match next {
+                Some((spawn, Child::Loading)) => self.ready_spawn(spawn),
+                Some((spawn, _)) => self.gone(spawn),
+                None => return,
+            }
+        }
     }
 
     /// The child of `model` that is in `state`.
