@@ -53,6 +53,14 @@ pub enum Failure {
     /// The engine lives and answers nonsense.
     #[error("the engine's reply cannot be read: {0}")]
     EngineUnreadable(String),
+    /// The engine refused in a form that is not its API's.
+    #[error("the engine answered {}", as_text(.text, *.status))]
+    EngineSaid {
+        /// Its status, 400 to 599.
+        status: StatusCode,
+        /// What it wrote.
+        text: String,
+    },
     /// The engine said nothing for too long.
     #[error("the engine gave no {what} within {} s", .within.as_secs())]
     EngineTimeout {
@@ -193,6 +201,10 @@ impl Failure {
             Self::StartFailed { .. } => (502, "engine_start_failed", SERVER, None, Now),
             Self::EngineCrashed(_) => (502, "engine_crashed", SERVER, None, Now),
             Self::EngineUnreadable(_) => (502, "engine_unreadable", SERVER, None, Never),
+            Self::EngineSaid { status, .. } if status.is_client_error() => {
+                (status.as_u16(), "engine_error", INVALID, None, Never)
+            }
+            Self::EngineSaid { status, .. } => (status.as_u16(), "engine_error", SERVER, None, Now),
             Self::EngineTimeout { .. } => (504, "engine_timeout", SERVER, None, Now),
             Self::Evicted(_) => (503, "evicted", SERVER, None, After(1)),
             Self::EngineStuck(_) => (500, "engine_stuck", SERVER, None, Never),
@@ -289,6 +301,11 @@ fn did_you_mean(nearest: &[String]) -> String {
     if nearest.is_empty() { String::new() } else { format!(", did you mean `{}`?", nearest.join("` or `")) }
 }
 
+fn as_text(text: &str, status: StatusCode) -> String {
+    let text = text.trim();
+    if text.is_empty() { format!("with status {status}") } else { format!("with status {status}: {text}") }
+}
+
 fn in_brackets(class: Option<&FailureClass>) -> String {
     class.map(|c| format!(" ({c})")).unwrap_or_default()
 }
@@ -323,6 +340,8 @@ mod tests {
             (start(FailureClass::DeviceLost), 503, "device_lost"),
             (Failure::EngineCrashed(Some(FailureClass::Killed)), 502, "engine_crashed"),
             (Failure::EngineUnreadable(text()), 502, "engine_unreadable"),
+            (Failure::EngineSaid { status: StatusCode::NOT_FOUND, text: text() }, 404, "engine_error"),
+            (Failure::EngineSaid { status: StatusCode::BAD_GATEWAY, text: text() }, 502, "engine_error"),
             (
                 Failure::EngineTimeout { what: Awaited::FirstResult, within: Duration::from_mins(10) },
                 504,

@@ -26,6 +26,9 @@ use motorpool_supervisor::Lease;
 use motorpool_vocab::{Holder, ModelId};
 use std::sync::Arc;
 
+/// Of an error in a foreign form, so much is shown.
+const TEXT_BYTES: usize = 1000;
+
 /// A request that is ready to go to an engine, any number of times.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -110,6 +113,11 @@ impl Job {
             Ok(first) => first,
             Err(broken) => return Err(died(context, &lease, broken).await),
         };
+        if self.shape == Shape::OpenAi && is_foreign_error(&head) {
+            let text = first.map(|bytes| String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_BYTES)]).into_owned());
+            let text = text.unwrap_or_default();
+            return Err(Attempt::Failed(Failure::EngineSaid { status: head.status, text }));
+        }
         let streams = is_event_stream(&head.headers);
         let manner = if streams { Manner::Events(self.shape) } else { Manner::Bytes };
         let terms = (context.handle.clone(), manner, limits.between_frames);
@@ -122,6 +130,13 @@ impl Job {
         }
         Ok(response)
     }
+}
+
+/// An error in a form that no client of the API reads: a plain text, a page.
+fn is_foreign_error(head: &response::Parts) -> bool {
+    let is_json = |t: &HeaderValue| t.as_bytes().starts_with(b"application/json");
+    let is_error = head.status.is_client_error() || head.status.is_server_error();
+    is_error && !head.headers.get(header::CONTENT_TYPE).is_some_and(is_json)
 }
 
 /// Reads the stream to its end and gives the lease back.

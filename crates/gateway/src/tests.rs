@@ -134,13 +134,18 @@ async fn a_whole_reply_is_put_together_and_a_stream_goes_through() {
 }
 
 #[tokio::test]
-async fn an_engines_refusal_goes_through_as_it_is() {
+async fn an_engines_refusal_goes_through_and_is_always_json() {
     let engine = Engine::start();
     let server = Server::start(&Pool::of(&engine), |_| {}).await;
     let told = r#"{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}"#;
     engine.json(400, told);
     let reply = server.post(CHAT, "", &json!({"model":"m"})).await;
     assert_eq!((reply.status, reply.body.as_str()), (400, told));
+
+    engine.text(500, "proxy error");
+    let reply = server.post(CHAT, "", &json!({"model":"m"})).await;
+    assert_eq!((reply.status, reply.code()), (500, json!("engine_error")));
+    assert!(reply.body.contains(": proxy error"), "{reply:?}");
 }
 
 #[tokio::test]

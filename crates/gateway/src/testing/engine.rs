@@ -79,6 +79,13 @@ impl Engine {
         )));
     }
 
+    pub(crate) fn text(&self, status: u16, text: &str) {
+        let length = text.len();
+        self.will(Deed::Reply(format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: text/html\r\ncontent-length: {length}\r\n\r\n{text}"
+        )));
+    }
+
     pub(crate) fn closes(&self) {
         self.will(Deed::Break(String::new()));
     }
