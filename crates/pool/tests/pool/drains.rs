@@ -62,6 +62,20 @@ fn what_drained_first_stays_closed_until_the_others_have() {
 }
 
 #[test]
+fn what_drained_for_an_elder_is_not_stopped_for_a_younger_build() {
+    let models = [("a", 600, ""), ("b", 600, ""), ("big", 1200, ""), ("c", 300, "")];
+    let mut w = World::with(1300, catalog(&models));
+    let (a, _) = (w.resident("a"), w.resident("b"));
+    w.pass(11 * SECOND);
+    w.acquire("big");
+    w.check_all();
+    w.leave(a);
+    w.acquire("c");
+    w.check_all();
+    assert_eq!(w.phase("a"), Some(PhaseView::Ready), "c has to come after big, whom a alone does not help");
+}
+
+#[test]
 fn what_drained_first_serves_again_when_the_others_do_not_drain() {
     let (mut w, [a, _], big) = two_in_the_way();
     let late = w.ask(patient("a", 50));
