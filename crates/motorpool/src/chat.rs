@@ -6,6 +6,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
+const PATH: &str = "/v1/chat/completions";
+
 /// What comes while an answer is made.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Heard<'a> {
@@ -21,11 +23,19 @@ pub(crate) struct Chat<'a> {
     client: &'a Client,
     model: &'a str,
     messages: Vec<Value>,
+    /// The longest answer; `None` for as long as the model wants.
+    most: Option<u32>,
 }
 
 impl<'a> Chat<'a> {
     pub(crate) fn new(client: &'a Client, model: &'a str) -> Self {
-        Self { client, model, messages: Vec::new() }
+        Self { client, model, messages: Vec::new(), most: None }
+    }
+
+    /// Ends each answer after so many tokens: a model that was not taught to chat may never end one.
+    pub(crate) fn at_most(mut self, n_tokens: u32) -> Self {
+        self.most = Some(n_tokens);
+        self
     }
 
     /// Asks, and passes on what comes. The question and the whole answer become part of the conversation.
@@ -38,8 +48,9 @@ impl<'a> Chat<'a> {
     }
 
     async fn stream(&self, heard: &mut impl FnMut(Heard<'_>)) -> Result<String, ClientError> {
-        let body = json!({ "model": self.model, "stream": true, "messages": self.messages });
-        let mut lines = Lines::new(self.client.post_stream("/v1/chat/completions", &body).await?);
+        let mut body = self.request(&self.messages);
+        body["stream"] = true.into();
+        let mut lines = Lines::new(self.client.post_stream(PATH, &body).await?);
         let mut answer = String::new();
         while let Some(line) = lines.next().await? {
             if let Some(remark) = line.strip_prefix(':') {
@@ -58,10 +69,18 @@ impl<'a> Chat<'a> {
         Ok(answer)
     }
 
+    fn request(&self, messages: &[Value]) -> Value {
+        let mut body = json!({ "model": self.model, "messages": messages });
+        if let Some(most) = self.most {
+            body["max_tokens"] = most.into();
+        }
+        body
+    }
+
     /// Asks, and gives the whole reply of the API.
     pub(crate) async fn ask_whole(&self, question: &str) -> Result<Value, ClientError> {
-        let body = json!({ "model": self.model, "messages": [{ "role": "user", "content": question }] });
-        self.client.post("/v1/chat/completions", &body).await
+        let messages = [json!({ "role": "user", "content": question })];
+        self.client.post(PATH, &self.request(&messages)).await
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     model::store::{Presence, Store},
     settings::{self, Settings},
 };
-use motorpool_catalog::{Budget as Wanted, Config, Listen, Manifest, Model};
+use motorpool_catalog::{Budget as Wanted, Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
 use motorpool_pool::{Budget, PoolConfig, StartFault, automatic_budget};
 use motorpool_supervisor::{LockError, OpenError, PoolHandle};
@@ -65,8 +65,11 @@ fn locate_model(store: &Store, model: &Model) -> Result<PathBuf, StartFault> {
     let path = store.path_of(model);
     match store.presence(model) {
         Presence::Absent | Presence::Partial => {
-            let message =
-                format!("`{}` is not on this machine; `motorpool model pull {}` fetches it", model.id, model.id);
+            let message = if let ModelSource::File(path) = &model.source {
+                format!("there is no {}; put it there, or correct `source` of `{}`", path.display(), model.id)
+            } else {
+                format!("`{0}` is not on this machine; `motorpool model pull {0}` fetches it", model.id)
+            };
             Err(fault(FailureClass::ModelMissing, message))
         }
         // The engine is started after the header of what is there now was checked.

@@ -32,7 +32,12 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, error, "check the limits on processes and files"))
-        .and_then(|runtime| runtime.block_on(commands::perform(cli)));
+        .and_then(|runtime| {
+            let outcome = runtime.block_on(commands::perform(cli));
+            // A look at a disk that does not answer would keep us.
+            runtime.shutdown_background();
+            outcome
+        });
     let exit = match outcome {
         Ok(()) => Exit::Done,
         Err(failure) => {

@@ -31,6 +31,7 @@ use std::{io::IsTerminal, path::Path, sync::Arc};
 
 /// The model when nothing names one.
 const DEFAULT: &str = "default";
+const GREETING_TOKENS: u32 = 100;
 const QUESTION: &str = "What is the capital of France?";
 
 pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>, Up)) -> Result<(), Failure> {
@@ -45,14 +46,14 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>,
     let daemon = Daemon::start(dirs, &settings).await?;
     let client = Client::new(&dirs.control_socket());
     let answered = tokio::select! {
-        answered = greet(&client, out, &model) => answered,
-        () = signals.stop() => Ok(()),
+        answered = greet(&client, out, &model) => Some(answered),
+        () = signals.stop() => None,
     };
     match answered {
-        Ok(()) => daemon.serve(&mut signals).await,
-        Err(failure) => {
+        Some(Ok(())) => daemon.serve(&mut signals).await,
+        ended => {
             daemon.end(&mut signals).await;
-            Err(failure)
+            ended.unwrap_or(Ok(()))
         }
     }
 }
@@ -129,7 +130,7 @@ async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Resul
 /// One question, its answer as it comes, then the pool and the address.
 async fn greet(client: &Client, out: Out, model: &Model) -> Result<(), Failure> {
     out::say(format_args!("asking {}: {QUESTION}", model.id));
-    let mut chat = Chat::new(client, model.id.as_str());
+    let mut chat = Chat::new(client, model.id.as_str()).at_most(GREETING_TOKENS);
     if out.form == Form::Json {
         let reply = chat.ask_whole(QUESTION).await?;
         let (_, status) = Status::ask(client).await?;
