@@ -34,7 +34,7 @@
 //! prefill_ms = 0
 //! pace_ms = 0
 //! ping_ms = 30000                        # keep-alive comment after so much silence
-//! gates = [{ before = 3, file = "/dir/x" }]
+//! gates = [{ before = 3, file = "/dir/x" }]  # not for requests for one token: they are probes
 //!
 //! [stop]
 //! deaf_to = ["sigterm", "exit-command", "end-of-stdin"]
@@ -220,7 +220,7 @@ impl Default for Tokens {
     }
 }
 
-/// Token `before` is not made until `file` exists.
+/// Token `before` is not made until `file` exists. Requests for one token, which probes are, do not wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenGate {

@@ -12,10 +12,11 @@ pub fn binary(name: &str) -> PathBuf {
     program
 }
 
-/// Tests lie in `<profile>/deps`, programs in `<profile>`.
+/// Tests lie in `<profile>/deps`, examples in `<profile>/examples`, programs in `<profile>`.
 fn beside(test: &Path, name: &str) -> PathBuf {
     let directory = test.parent().expect("a file has a directory");
-    let profile = if directory.ends_with("deps") { directory.parent().unwrap_or(directory) } else { directory };
+    let is_below = directory.ends_with("deps") || directory.ends_with("examples");
+    let profile = if is_below { directory.parent().unwrap_or(directory) } else { directory };
     profile.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
 }
 
@@ -24,8 +25,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_lie_above_the_tests() {
-        let found = beside(Path::new("/t/debug/deps/pool-0a1b"), "motorpool");
-        assert_eq!(found, Path::new("/t/debug").join(format!("motorpool{}", std::env::consts::EXE_SUFFIX)));
+    fn programs_lie_above_tests_and_examples() {
+        for from in ["/t/debug/deps/pool-0a1b", "/t/debug/examples/figures"] {
+            let found = beside(Path::new(from), "motorpool");
+            assert_eq!(found, Path::new("/t/debug").join(format!("motorpool{}", std::env::consts::EXE_SUFFIX)));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for what another process will do, where no event tells.
 use std::{future::Future, time::Duration};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -12,7 +12,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     let until = Instant::now() + PATIENCE;
     loop {
-        if let Some(seen) = look().await {
+        // A look that hangs is a look in vain.
+        if let Ok(Some(seen)) = timeout_at(until, look()).await {
             return seen;
         }
         assert!(Instant::now() < until, "waited {PATIENCE:?} in vain for: {what}");

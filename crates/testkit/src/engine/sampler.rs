@@ -73,7 +73,8 @@ async fn sample(engine: &Engine, work: &mut Work, job: &Job, out: &mpsc::Sender<
     let n = job.limit.map_or(tokens.count, |limit| limit.min(tokens.count));
     for index in 0..n {
         sleep(Duration::from_millis(if index == 0 { tokens.prefill_ms } else { tokens.pace_ms })).await;
-        for gate in tokens.gates.iter().filter(|gate| gate.before == index) {
+        // A request for one token is a probe, and a start is not what these gates hold.
+        for gate in tokens.gates.iter().filter(|gate| gate.before == index && job.limit != Some(1)) {
             load::wait_for(gate.file.clone()).await;
         }
         if inference.hangs.is_on() {

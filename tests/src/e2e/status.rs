@@ -1,0 +1,55 @@
+//! [`Status`]: what a daemon says of itself on its control socket, as far as tests look at it.
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The daemon and its pool.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// The budget and what is taken of it.
+    pub pool: Pool,
+    /// Engines that live or have a history.
+    pub engines: Vec<Engine>,
+    /// Builds that wait for room.
+    #[serde(default)]
+    pub waiters: Vec<Value>,
+}
+
+/// The budget and what is taken of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    /// In bytes.
+    pub budget_bytes: Option<u64>,
+    /// In bytes.
+    pub committed_bytes: u64,
+}
+
+/// One engine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Engine {
+    /// `llama-server:a:0`.
+    pub key: String,
+    /// `idle`, `starting`, `ready`, …
+    pub phase: String,
+    /// Of its live child.
+    pub pid: Option<u32>,
+    /// Requests that it serves.
+    #[serde(default)]
+    pub leases: Vec<Value>,
+    /// Requests that wait for it.
+    #[serde(default)]
+    pub queue: u32,
+    /// Requests that it can serve at a time.
+    pub slots: Option<u32>,
+    /// How its last child ended.
+    pub last_exit: Option<Value>,
+}
+
+impl Status {
+    /// The first replica of a model.
+    pub fn engine(&self, model: &str) -> Option<&Engine> {
+        self.engines.iter().find(|engine| engine.key.split(':').nth(1) == Some(model))
+    }
+}

@@ -1,0 +1,16 @@
+//! The real `motorpool` over fake engines: what its users and its operators see, whatever happens to whom.
+#![cfg(target_os = "linux")]
+mod bad_bodies;
+mod bad_files;
+mod bad_places;
+mod clients;
+mod crash;
+mod cycles;
+mod denial;
+mod errors;
+mod first_requests;
+mod headers;
+mod killed;
+mod stop;
+mod support;
+mod swap;

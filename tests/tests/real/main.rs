@@ -1,0 +1,7 @@
+//! The real llama-server and the real default model, installed by the product itself.
+//!
+//! The first test that runs installs both, once, and says so on standard error; that takes some minutes and a network.
+#![cfg(target_os = "linux")]
+mod crash;
+mod serving;
+mod up;
