@@ -52,7 +52,6 @@ fn the_top_level_shows_only_what_is_drawn() {
 }
 
 #[test]
-#[ignore = "there is no README yet"]
 fn the_readme_tests_as_ci_does() {
     let root = tree::root();
     let script = fs::read_to_string(root.join(".ci/run")).expect("read");

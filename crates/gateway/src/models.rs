@@ -72,7 +72,7 @@ impl Standing {
         let building = entries().find_map(|entry| match entry.phase {
             PhaseView::Starting { progress } => Some(progress),
             PhaseView::Validating | PhaseView::WaitsForRoom => Some(None),
-            PhaseView::Idle | PhaseView::Ready | PhaseView::Stopping | PhaseView::Reaping | PhaseView::Stuck => None,
+            PhaseView::Idle | PhaseView::Ready | PhaseView::Stopping | PhaseView::Stuck => None,
         });
         if let Some(progress) = building {
             return Self::Loading(progress);

@@ -279,10 +279,7 @@ fn log_event(kind: &EventKind) {
         }
         EventKind::Closing => tracing::info!("no new work is taken"),
         // Lines of their own say these.
-        EventKind::Exited { .. }
-        | EventKind::Released { .. }
-        | EventKind::CapacityDenied { .. }
-        | EventKind::CatalogChanged { .. } => {}
+        EventKind::Exited { .. } | EventKind::Released { .. } | EventKind::CapacityDenied { .. } => {}
     }
 }
 

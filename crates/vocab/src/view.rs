@@ -1,7 +1,7 @@
 //! What outsiders may see: [`Snapshot`] of the pool, numbered [`Event`]s.
 //!
 //! Values only; the wire types of the management API are made from these beside their routes.
-use crate::{Bytes, EngineKey, ExitRecord, FailureClass, ModelId, Now, Spawn, StopReason};
+use crate::{Bytes, EngineKey, ExitRecord, FailureClass, Now, Spawn, StopReason};
 use std::{path::PathBuf, time::Duration};
 
 /// Where a ready engine answers.
@@ -90,8 +90,6 @@ pub enum PhaseView {
     Ready,
     /// It was asked to stop, or killed.
     Stopping,
-    /// The child is gone, its bytes are not yet seen back.
-    Reaping,
     /// It cannot be killed and stays charged.
     Stuck,
 }
@@ -106,7 +104,6 @@ impl PhaseView {
             Self::Starting { .. } => "starting",
             Self::Ready => "ready",
             Self::Stopping => "stopping",
-            Self::Reaping => "reaping",
             Self::Stuck => "stuck",
         }
     }
@@ -227,11 +224,6 @@ pub enum EventKind {
         would_commit: Bytes,
         /// The bound it meets.
         bound: Bytes,
-    },
-    /// A model appeared in or vanished from what can be served.
-    CatalogChanged {
-        /// The model.
-        model: ModelId,
     },
     /// No new work is taken.
     Closing,
