@@ -27,8 +27,12 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     motorpool::keeper_if_asked();
     let cli = args::Cli::parse();
-    let outcome = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+    // Only what serves needs more than one thread.
+    let mut runtime = match cli.command {
+        args::Command::Serve | args::Command::Up(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let outcome = runtime
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, error, "check the limits on processes and files"))
