@@ -14,7 +14,7 @@
 //! ```
 //!
 //! * Nothing is written to a client before the engine's first result, so a refusal is an ordinary status; only a stream
-//!   that waits long is begun with comments ([`loading`](crate)).
+//!   that waits long is begun with comments.
 //! * The body of a request is kept until the first byte of its reply, and goes again, byte for byte, when the engine died.
 //! * The lease lies in the reply's body: whoever drops that, for whatever reason, has given it back.
 pub mod assemble;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::watch,
 };
 
@@ -374,6 +374,28 @@ async fn listings_need_nobody() {
     ] {
         assert!(reply.head.contains(line), "{reply:?}");
     }
+}
+
+#[tokio::test]
+async fn the_control_socket_knows_its_caller_and_may_end_the_server() {
+    let pool = Pool::of(&Engine::start());
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("control.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let settings = GatewaySettings::new(&Config::default(), None, dir.path().to_owned());
+    let gateway = Gateway::new(pool.handle(), catalog(&[("m", &[])]), settings);
+    let asked = gateway.shutdown_asked();
+    let (stop, told) = watch::channel(false);
+    let served = tokio::spawn(gateway.serve(vec![Listener::Control(listener)], told));
+    let mut stream = UnixStream::connect(&path).await.expect("it listens");
+    let request = "POST /api/motorpool/v1/shutdown HTTP/1.1\r\nhost: anything.example\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    asked.notified().await;
+    stop.send(true).expect("it serves");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("it answers and closes");
+    assert_eq!(Reply::of(&text).status, 202);
+    served.await.expect("it has ended");
 }
 
 #[tokio::test]
