@@ -19,6 +19,8 @@ pub(crate) fn exit_of(pid: u32, gone: Gone, told: Told, manifest: &Manifest) -> 
         Told::ToDie => manifest.classify(&tail).or(Some(FailureClass::Unknown)),
         Told::Nothing => manifest.classify(&tail).or(signal.and_then(class_of_signal)),
     };
+    // Reports of progress are for us; people are shown what it said last.
+    let tail = tail.into_iter().filter(|line| manifest.progress(line).is_none()).collect();
     Exit { pid: Some(pid), code, signal, class, tail: shortened(tail) }
 }
 
@@ -78,6 +80,13 @@ mod tests {
 
     fn signalled(signal: i32, line: &str) -> Gone {
         Gone { signal: Some(signal), tail: vec![line.to_owned()], ..Gone::default() }
+    }
+
+    #[test]
+    fn reports_of_progress_are_no_last_words() {
+        let report = r#"cmd_child_to_router:state:{"state":"loading","payload":{"current":"text_model","value":0.5}}"#;
+        let gone = Gone { code: Some(1), tail: vec!["no room".into(), report.into()], ..Gone::default() };
+        assert_eq!(exit_of(1, gone, Told::Nothing, &manifest()).tail, ["no room"]);
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl House {
     /// The configuration file, as it is for the next start.
     pub fn write_config(&self) -> PathBuf {
         for (id, text) in &self.catalog {
-            self.write_beside(&format!("catalog/{id}.toml"), text);
+            self.write_beside(&format!("catalog/{}.toml", id.replace('/', "-")), text);
         }
         let path = self.path("config/motorpool.toml");
         fs::write(&path, self.config.to_string()).expect("written");

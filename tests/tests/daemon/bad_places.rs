@@ -83,3 +83,26 @@ async fn a_path_too_long_for_sockets_is_refused_before_anything_is_made() {
     assert!(outcome.stderr.contains("too long") && outcome.stderr.contains("--state-dir"), "{}", outcome.stderr);
     assert!(!long.exists());
 }
+
+#[tokio::test]
+async fn a_journal_of_a_newer_program_is_refused_and_left_as_it_is() {
+    let house = House::new();
+    house.write_config();
+    std::fs::create_dir(house.path("state")).expect("made");
+    let newer = "{\"v\":9,\"record\":\"next\",\"spawn\":8}\n";
+    std::fs::write(house.state("journal.jsonl"), newer).expect("written");
+    let outcome = house.start_in_vain().await;
+    assert!(!matches!(outcome.code, Some(0) | None), "{outcome:?}");
+    assert!(outcome.stderr.contains("journal.jsonl") && outcome.stderr.contains("version 9"), "{}", outcome.stderr);
+    assert_eq!(std::fs::read_to_string(house.state("journal.jsonl")).expect("there"), newer);
+}
+
+#[tokio::test]
+async fn other_machines_are_not_served_before_there_are_keys() {
+    let mut house = House::new();
+    house.set("server.listen", vec!["0.0.0.0:0"]);
+    house.write_config();
+    let outcome = house.start_in_vain().await;
+    assert!(!matches!(outcome.code, Some(0) | None), "{outcome:?}");
+    assert!(outcome.stderr.contains("0.0.0.0") && outcome.stderr.contains("keys"), "{}", outcome.stderr);
+}

@@ -1,6 +1,6 @@
 //! Clients that go away, in every phase: their slot is free at once and nobody works for them.
 use crate::support::{assert_serves, gate, loading_until, n_starts, pausing, stream_until};
-use motorpool_testkit::{Aborts, FakeModel, Gate, Inference, eventually};
+use motorpool_testkit::{Aborts, Behaviour, FakeModel, Gate, Inference, Tokens, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     raw::Raw,
@@ -75,7 +75,7 @@ async fn one_that_leaves_during_prefill_frees_its_slot() {
     let daemon = house.start().await;
     let mut client = Raw::connect(daemon.address()).await.expect("connected");
     client.post(CHAT, chat("a", "hello").to_string().as_bytes()).await.expect("sent");
-    until_count(&model, "active", 1).await;
+    until_count(&model, "received", PROBES + 1).await;
     drop(client);
     assert_free(&daemon, &model, &go_on).await;
     daemon.stop().await;
@@ -122,11 +122,30 @@ async fn one_that_closes_its_half_is_gone_too() {
 }
 
 #[tokio::test]
+async fn one_that_reads_nothing_is_gone() {
+    let mut house = House::new();
+    // More than the buffers of all sockets on the way hold.
+    let tokens = Tokens { count: 1_000_000, ..Tokens::default() };
+    let behaviour = Behaviour { tokens, ..Behaviour::default() };
+    let model = house.fake_with("a", &behaviour, "declared = \"600MiB\"\nslots = 1\n");
+    house.set("limits.write_stall", "1s");
+    let daemon = house.start().await;
+    let mut client = Raw::connect(daemon.address()).await.expect("connected");
+    client.post(CHAT, chat("a", "hello").to_string().as_bytes()).await.expect("sent");
+    until_count(&model, "received", PROBES + 1).await;
+    let counts = until_count(&model, "active", 0).await;
+    assert_eq!(counts["aborted"], json!(1), "{counts}");
+    daemon.until_quiet().await;
+    drop(client);
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn the_slot_of_an_engine_that_heeds_nobody_is_given_on_all_the_same() {
     let mut house = House::new();
     let go_on = gate(&house, "go-on");
     let inference = Inference { aborts: Aborts::Never, ..Inference::default() };
-    let behaviour = motorpool_testkit::Behaviour { inference, ..pausing(20, 10, &go_on) };
+    let behaviour = Behaviour { inference, ..pausing(20, 10, &go_on) };
     let model = house.fake_with("a", &behaviour, "declared = \"600MiB\"\nslots = 1\n");
     let daemon = house.start().await;
     drop(stream_until(&daemon, ("a", "hello"), 9).await);

@@ -1,5 +1,5 @@
 //! Engines that die while they serve.
-use crate::support::{assert_refused, assert_serves, gate, n_starts, pausing, stream_until};
+use crate::support::{assert_refused, assert_serves, gate, loading_until, n_starts, pausing, stream_until};
 use motorpool_testkit::{Behaviour, End, Exit, Moment};
 use motorpool_tests::e2e::{
     House,
@@ -9,6 +9,7 @@ use motorpool_tests::e2e::{
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 fn kill_engine(pid: u32) {
     send(pid, Signal::SIGKILL);
@@ -78,6 +79,37 @@ async fn a_request_is_asked_again_once_and_not_for_ever() {
     }
     assert_refused(&asked.await.expect("no panic"), 502, "engine_crashed");
     assert_eq!(n_starts(&model), 2);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_dies_while_it_loads_is_noticed_within_100_ms() {
+    let mut house = House::new();
+    let never = gate(&house, "never");
+    let model = house.fake("a", &loading_until(&never));
+    let daemon = house.start().await;
+    let mut fastest = Duration::MAX;
+    // The promise is ours, the delays of a busy machine are not: the best of some.
+    for n in 1..=5 {
+        let asked = tokio::spawn({
+            let http = daemon.http();
+            async move { http.post(CHAT, &chat("a", "hello")).await.expect("an answer") }
+        });
+        let pid = start_number(&model, n).await.pid;
+        daemon.until_phase("a", &["starting"]).await;
+        let since = Instant::now();
+        send(pid, Signal::SIGKILL);
+        let error = assert_refused(&asked.await.expect("no panic"), 502, "engine_start_failed");
+        fastest = fastest.min(since.elapsed());
+        assert!(
+            error["message"]
+                .as_str()
+                .is_some_and(|message| message.contains("signal 9 while loading")
+                    && message.contains("load_model: loading model")),
+            "{error}"
+        );
+    }
+    assert!(fastest < Duration::from_millis(100), "{fastest:?}");
     daemon.stop().await;
 }
 

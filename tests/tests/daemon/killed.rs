@@ -97,6 +97,19 @@ async fn killed_while_an_engine_loads_it_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_journal_that_was_torn_or_damaged_keeps_nobody_from_starting() {
+    let mut house = House::new();
+    house.fake("a", &Behaviour { stop: deaf(), ..Behaviour::default() });
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    daemon.kill().await;
+    let damage = "not a record\n\u{0}\u{0}\u{0}\n{\"v\":1,\"record\":\"intent\",\"spawn\":7,\"non";
+    let path = house.state("journal.jsonl");
+    std::fs::write(&path, std::fs::read_to_string(&path).expect("there") + damage).expect("written");
+    assert_starts_anew(&house, "a").await;
+}
+
+#[tokio::test]
 async fn killed_with_an_engine_ready_it_leaves_nothing() {
     let mut house = House::new();
     let model = house.fake("a", &Behaviour { stop: deaf(), ..Behaviour::default() });
