@@ -29,6 +29,7 @@ pub struct House {
     catalog: Vec<(String, String)>,
     data: PathBuf,
     state: PathBuf,
+    environment: Vec<(String, String)>,
     turn: Option<MutexGuard<'static, ()>>,
 }
 
@@ -56,7 +57,15 @@ impl House {
         // Sockets lie below, and their paths must be short.
         let folder = tempfile::Builder::new().prefix("mp-").tempdir_in("/tmp").expect("a temporary directory");
         let (data, state) = (folder.path().join("data"), folder.path().join("state"));
-        let mut house = Self { folder, config: toml::Table::new(), catalog: Vec::new(), data, state, turn: None };
+        let mut house = Self {
+            folder,
+            config: toml::Table::new(),
+            catalog: Vec::new(),
+            data,
+            state,
+            environment: Vec::new(),
+            turn: None,
+        };
         for name in ["config/catalog", "config/engines", "models", "home"] {
             fs::create_dir_all(house.path(name)).expect("made");
         }
@@ -71,6 +80,11 @@ impl House {
     /// Uses engines and models of this directory.
     pub fn use_data(&mut self, data: &Path) {
         data.clone_into(&mut self.data);
+    }
+
+    /// Sets a variable for whatever runs in this house.
+    pub fn set_env(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     /// Uses this state directory.
@@ -157,6 +171,7 @@ impl House {
         command.arg("--state-dir").arg(&self.state);
         command.arg("--config").arg(self.path("config/motorpool.toml")).args(args);
         command.env("HOME", self.path("home"));
+        command.envs(self.environment.iter().cloned());
         command.env("XDG_DATA_HOME", &self.data).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         command
@@ -194,6 +209,13 @@ impl House {
 impl Default for House {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// A test that failed half way leaves nothing running, whatever the program under test did wrong.
+impl Drop for House {
+    fn drop(&mut self) {
+        processes::end_all(self);
     }
 }
 

@@ -4,6 +4,10 @@
 //! The product looks for its processes by itself. Here nothing of that is used: who checks must not make the same
 //! mistakes.
 use crate::e2e::{House, house::read, journal};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use std::{
     collections::BTreeSet,
     fs,
@@ -81,6 +85,22 @@ pub fn left_of(house: &House, daemon: Option<u32>) -> Vec<Process> {
 pub fn assert_none(house: &House) {
     let left = left_of(house, None);
     assert!(left.is_empty(), "left running: {left:#?}");
+}
+
+/// Kills whatever of `house` runs, until nothing does or nothing helps.
+pub fn end_all(house: &House) {
+    for _ in 0..100 {
+        let left = left_of(house, None);
+        if left.is_empty() {
+            return;
+        }
+        for process in left {
+            let pid = i32::try_from(process.pid).expect("a process id");
+            // It may be gone by now.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Waits until nothing of `house` runs, and returns how long that took.
@@ -216,7 +236,6 @@ mod tests {
         };
         shell.kill().and_then(|()| shell.wait()).expect("ours");
         let sleep = found.iter().find(|process| process.command.starts_with("sleep")).expect("just seen");
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(sleep.pid).expect("a process id"));
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("ours");
+        kill(Pid::from_raw(i32::try_from(sleep.pid).expect("a process id")), Signal::SIGKILL).expect("ours");
     }
 }

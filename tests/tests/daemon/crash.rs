@@ -101,13 +101,8 @@ async fn an_engine_that_dies_while_it_loads_is_noticed_within_100_ms() {
         send(pid, Signal::SIGKILL);
         let error = assert_refused(&asked.await.expect("no panic"), 502, "engine_start_failed");
         fastest = fastest.min(since.elapsed());
-        assert!(
-            error["message"]
-                .as_str()
-                .is_some_and(|message| message.contains("signal 9 while loading")
-                    && message.contains("load_model: loading model")),
-            "{error}"
-        );
+        let message = error["message"].as_str().expect("a text");
+        assert!(message.contains("signal 9 while loading") && !message.contains("cmd_"), "{message}");
     }
     assert!(fastest < Duration::from_millis(100), "{fastest:?}");
     daemon.stop().await;
