@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo build --release -p motorpool -p motorpool-testkit --bins
-//! cargo run --release -p motorpool-tests --example figures
+//! cargo run --release -p motorpool-tests --example figures            # or some: -- start memory cold cycles kills
 //! ```
 //!
 //! What is compared is measured in turns in one run. The time of a warm acquire is measured by criterion:
@@ -33,12 +33,23 @@ const API: &str = "/api/motorpool/v1";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let listening = start_to_listening().await;
-    row("start to listening", &spread(&listening));
-    idle_memory().await;
-    cold_starts().await;
-    cycles().await;
-    kills().await;
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
+    if is_wanted("start") {
+        start_to_listening().await;
+    }
+    if is_wanted("memory") {
+        idle_memory().await;
+    }
+    if is_wanted("cold") {
+        cold_starts().await;
+    }
+    if is_wanted("cycles") {
+        cycles().await;
+    }
+    if is_wanted("kills") {
+        kills().await;
+    }
 }
 
 fn row(name: &str, figure: &str) {
@@ -55,7 +66,7 @@ fn spread(times: &[Duration]) -> String {
 }
 
 /// From `execve` to the line that names the address. The catalog and the journal are small.
-async fn start_to_listening() -> Vec<Duration> {
+async fn start_to_listening() {
     let mut times = Vec::new();
     for _ in 0..N_STARTS {
         let house = House::new();
@@ -65,7 +76,7 @@ async fn start_to_listening() -> Vec<Duration> {
         times.push(began.elapsed());
         daemon.stop().await;
     }
-    times
+    row("start to listening", &spread(&times));
 }
 
 async fn idle_memory() {
