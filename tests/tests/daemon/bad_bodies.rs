@@ -142,8 +142,11 @@ async fn a_body_of_300_mib_is_refused_and_costs_no_memory() {
     house.fake("a", &Behaviour::default());
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
-    for framing in [format!("content-length: {}", 300 * MIB), "transfer-encoding: chunked".to_owned()] {
-        let head = pour(&daemon, 300, &framing).await;
+    let announced = format!("content-length: {}", 300 * MIB);
+    let asks_first = format!("{announced}\r\nexpect: 100-continue");
+    // Whoever says how long it will be is refused before the first byte of it.
+    for (framing, n) in [(&*announced, 300), ("transfer-encoding: chunked", 300), (&announced, 0), (&asks_first, 0)] {
+        let head = pour(&daemon, n, framing).await;
         assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("x-motorpool-code: body_too_large"), "{head}");
     }
     assert!(memory_kib(daemon.pid(), "VmHWM") < 100 << 10, "{} KiB", memory_kib(daemon.pid(), "VmHWM"));
