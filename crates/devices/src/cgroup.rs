@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn a_path_leads_from_our_group_to_the_top_of_the_mount() {
         let whole = mount("1 2 0:3 / /cg rw - cgroup2 none rw");
-        let folders = whole.folders(Path::new("/root"), "/a/b");
-        assert_eq!(folders, ["/root/cg/a/b", "/root/cg/a", "/root/cg"].map(PathBuf::from));
+        let folders = whole.folders(Path::new("/under"), "/a/b");
+        assert_eq!(folders, ["/under/cg/a/b", "/under/cg/a", "/under/cg"].map(PathBuf::from));
         let part = mount("1 2 0:3 /docker/x /cg rw - cgroup2 none rw");
         assert_eq!(part.folders(Path::new("/"), "/docker/x/y"), ["/cg/y", "/cg"].map(PathBuf::from));
         assert_eq!(part.folders(Path::new("/"), "/elsewhere"), ["/cg"].map(PathBuf::from));

@@ -119,7 +119,9 @@ impl Incoming {
                 return Ok(String::from_utf8_lossy(&seen).into_owned());
             }
         }
-        Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("the body ended before {text:?}")))
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, {
+            format!("{}: the body ended before {text:?}: {}", self.status, String::from_utf8_lossy(&seen))
+        }))
     }
 
     /// The rest of the body.

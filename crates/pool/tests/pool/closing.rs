@@ -30,8 +30,7 @@ fn an_unload_while_retiring_is_not_followed_by_a_new_build() {
     w.ready("a");
     let evict = w.admin(|id| Input::Evict { id, key: key("a"), force: Force::No });
     w.leave(first);
-    let old = w.child("a", Child::Asked);
-    w.gone(old);
+    w.ended("a", Child::Asked);
     assert_eq!(w.outcome(second), Some(&Outcome::Refused(Refusal::Retired)));
     assert_eq!(w.outcome(evict), Some(&Outcome::Answered(Answer::Unloaded)));
     assert_eq!(w.outcome(retire), Some(&Outcome::Answered(Answer::Ended(vec![]))));
@@ -48,8 +47,7 @@ fn a_shutdown_after_a_retire_answers_both_and_names_what_is_stuck() {
     assert_eq!(w.outcome(retire), None, "a serves, b loads");
     let shutdown = w.admin(|id| Input::Shutdown { id });
     w.pass(9 * SECOND);
-    let b = w.child("b", Child::Killed);
-    w.gone(b);
+    w.ended("b", Child::Killed);
     w.check_all();
     w.pass(SECOND);
     for id in [retire, shutdown] {
@@ -102,8 +100,7 @@ fn operators_that_went_away_get_no_answer() {
     for id in [release, unload, retire] {
         w.cancel(id);
     }
-    let spawn = w.child("a", Child::Asked);
-    w.gone(spawn);
+    w.ended("a", Child::Asked);
     assert_eq!(w.outcome(stays), Some(&Outcome::Answered(Answer::Unloaded)));
 }
 

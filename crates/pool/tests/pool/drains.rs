@@ -54,8 +54,7 @@ fn what_drained_first_stays_closed_until_the_others_have() {
     assert_eq!(w.phase("a"), Some(PhaseView::Ready), "nothing is stopped before all can be");
     w.leave(b);
     for model in ["a", "b"] {
-        let old = w.child(model, Child::Asked);
-        w.gone(old);
+        w.ended(model, Child::Asked);
     }
     w.ready("big");
     assert!(w.is_granted(big));
@@ -101,8 +100,7 @@ fn what_drained_stays_closed_when_an_idle_one_is_entered_at_the_last_moment() {
     w.tell(warm);
     w.leave(warm);
     for model in ["a", "b"] {
-        let old = w.child(model, Child::Asked);
-        w.gone(old);
+        w.ended(model, Child::Asked);
     }
     w.ready("big");
     assert!(w.is_granted(big));
@@ -123,8 +121,7 @@ fn whoever_waited_on_a_drain_that_was_given_up_waits_for_a_slot_again() {
     w.pass(61 * SECOND);
     w.leave(held);
     assert_eq!(w.outcome(second), None, "it began to wait on this drain a second ago");
-    let old = w.child("a", Child::Asked);
-    w.gone(old);
+    w.ended("a", Child::Asked);
     w.ready("b");
     assert!(w.is_granted(b));
 }

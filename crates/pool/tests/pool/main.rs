@@ -1,6 +1,7 @@
 //! The pool from outside: one trace per edge of its diagram, and its invariants over random traces.
 mod closing;
 mod drains;
+mod fairness;
 mod properties;
 mod traces;
 mod world;

@@ -93,8 +93,7 @@ fn a_stream_is_not_ended_for_room_and_its_end_wakes_the_waiter() {
     w.pass(5 * SECOND);
     assert_eq!(w.notices.len(), 2, "and every 5 s");
     w.leave(a);
-    let old = w.child("a", Child::Asked);
-    w.gone(old);
+    w.ended("a", Child::Asked);
     w.ready("b");
     assert!(w.is_granted(b));
 }
@@ -111,8 +110,7 @@ fn an_engine_that_somebody_just_entered_is_not_taken_although_the_pool_was_not_t
     w.tell(warm);
     w.pass(11 * SECOND);
     w.leave(warm);
-    let old = w.child("a", Child::Asked);
-    w.gone(old);
+    w.ended("a", Child::Asked);
     w.ready("b");
     assert!(w.is_granted(b));
 }
@@ -143,8 +141,7 @@ fn more_important_work_is_not_drained_until_the_waiter_is_overdue() {
         "nothing else happened, time alone did it"
     );
     w.leave(a);
-    let old = w.child("a", Child::Asked);
-    w.gone(old);
+    w.ended("a", Child::Asked);
     w.ready("b");
     assert!(w.is_granted(b));
 }
@@ -192,8 +189,7 @@ fn an_overdue_waiter_gets_the_engine_drained_without_new_leases() {
     w.pass(30 * SECOND);
     assert!(matches!(w.outcome(late), Some(Outcome::Refused(Refusal::EngineBusy { .. }))));
     w.leave(first);
-    let old = w.child("a", Child::Asked);
-    w.gone(old);
+    w.ended("a", Child::Asked);
     w.ready("b");
     assert!(w.is_granted(b));
 }
@@ -323,8 +319,7 @@ fn a_request_during_a_teardown_waits_for_it_and_then_builds() {
     w.admin(|id| Input::UnloadIdle { id, key: key("a") });
     let again = w.acquire("a");
     assert!(w.checks.is_empty(), "P1: not beside a child that may still go");
-    let old = w.child("a", Child::Asked);
-    w.gone(old);
+    w.ended("a", Child::Asked);
     w.check_all();
     w.ready("a");
     assert!(w.is_granted(again));
@@ -339,8 +334,7 @@ fn unloading_an_idle_engine_is_answered_when_it_is_gone_and_a_busy_one_is_left_a
     w.leave(a);
     let idle = w.admin(|id| Input::UnloadIdle { id, key: key("a") });
     assert_eq!(w.outcome(idle), None);
-    let spawn = w.child("a", Child::Asked);
-    w.gone(spawn);
+    w.ended("a", Child::Asked);
     assert_eq!(w.outcome(idle), Some(&Outcome::Answered(Answer::Unloaded)));
     let none = w.admin(|id| Input::UnloadIdle { id, key: key("a") });
     assert_eq!(w.outcome(none), Some(&Outcome::Answered(Answer::NotResident)));
@@ -356,13 +350,11 @@ fn an_evict_waits_for_the_lease_and_force_does_not() {
     assert!(matches!(w.outcome(wish), Some(Outcome::Answered(Answer::Busy { .. }))));
     let wish = w.admin(evict(key("a"), Force::No));
     w.leave(a);
-    let spawn = w.child("a", Child::Asked);
-    w.gone(spawn);
+    w.ended("a", Child::Asked);
     assert_eq!(w.outcome(wish), Some(&Outcome::Answered(Answer::Unloaded)));
     w.resident("a");
     let forced = w.admin(evict(key("a"), Force::Yes));
-    let spawn = w.child("a", Child::Killed);
-    w.gone(spawn);
+    w.ended("a", Child::Killed);
     assert_eq!(w.outcome(forced), Some(&Outcome::Answered(Answer::Unloaded)));
 }
 
@@ -382,8 +374,7 @@ fn releasing_the_idle_names_the_busy() {
     w.resident("b");
     w.leave(a);
     let release = w.admin(|id| Input::ReleaseIdle { id });
-    let spawn = w.child("a", Child::Asked);
-    w.gone(spawn);
+    w.ended("a", Child::Asked);
     assert_eq!(w.outcome(release), Some(&Outcome::Answered(Answer::Released(vec![key("b")]))));
 }
 
@@ -427,13 +418,11 @@ fn two_builds_for_one_place_both_come_to_their_turn() {
     let (b, c) = (w.acquire("b"), w.acquire("c"));
     w.check_all();
     w.leave(a);
-    let old = w.child("a", Child::Asked);
-    w.gone(old);
+    w.ended("a", Child::Asked);
     w.ready("b");
     assert!(w.is_granted(b), "the elder first");
     w.leave(b);
-    let old = w.child("b", Child::Asked);
-    w.gone(old);
+    w.ended("b", Child::Asked);
     w.ready("c");
     assert!(w.is_granted(c));
 }
@@ -456,8 +445,7 @@ fn retiring_refuses_the_parked_lets_the_rest_finish_and_kills_nobody() {
     w.leave(loading);
     assert_eq!(w.outcome(retire), None);
     for model in ["a", "b"] {
-        let spawn = w.child(model, Child::Asked);
-        w.gone(spawn);
+        w.ended(model, Child::Asked);
     }
     assert_eq!(w.outcome(retire), Some(&Outcome::Answered(Answer::Ended(vec![]))));
     let again = w.admin(|id| Input::Retire { id });
@@ -473,8 +461,7 @@ fn a_shutdown_ends_everything_at_once_and_says_when_it_is_done() {
     let shutdown = w.admin(|id| Input::Shutdown { id });
     assert_eq!(w.outcome(loading), Some(&Outcome::Refused(Refusal::ShuttingDown)));
     for model in ["a", "b"] {
-        let spawn = w.child(model, Child::Killed);
-        w.gone(spawn);
+        w.ended(model, Child::Killed);
     }
     assert_eq!(w.outcome(shutdown), Some(&Outcome::Answered(Answer::Ended(vec![]))));
     w.leave(a);

@@ -231,6 +231,12 @@ impl World {
         self.feed(Input::Ready { spawn, endpoint, width: self.width });
     }
 
+    /// The child of `model` that was asked to end, or killed, is gone.
+    pub(crate) fn ended(&mut self, model: &str, state: Child) {
+        let spawn = self.child(model, state);
+        self.gone(spawn);
+    }
+
     pub(crate) fn gone(&mut self, spawn: Spawn) {
         self.children.remove(&spawn);
         self.feed(Input::Gone { spawn, exit: Exit::default() });
