@@ -13,7 +13,8 @@ use serde_json::json;
 /// A stream that goes on for as long as the context lasts, seen to begin.
 async fn endless(daemon: &Daemon<'_>) -> (Incoming, String) {
     let body = json!({
-        "model": MODEL, "stream": true, "ignore_eos": true, "messages": [{"role": "user", "content": "Count."}],
+        "model": MODEL, "stream": true, "ignore_eos": true, "stop": ["no such text"], "temperature": 0,
+        "messages": [{"role": "user", "content": "Count."}],
     });
     let mut stream = daemon.http().open(CHAT, &body).await.expect("a head");
     let seen = stream.until("\"content\":\"").await.expect("a token");

@@ -11,7 +11,7 @@ async fn up_ends_in_an_answer_a_pool_and_an_address_and_stops_when_asked() {
     let daemon = Daemon::start_as(&house, &["up", "--yes"], "OpenAI-compatible address: http://").await;
     let printed = daemon.printed();
     let (answer, pool) = printed.split_once("\nENGINE").unwrap_or_else(|| panic!("the pool: {printed}"));
-    assert!(answer.trim().len() > 3, "an answer: {printed}");
+    assert!(answer.contains("Paris"), "an answer: {printed}");
     assert!(pool.contains(&format!("llama-server:{MODEL}:0")) && pool.contains("ready"), "{pool}");
     let log = daemon.log();
     assert!(log.contains("engine  llama-server") && log.contains("installed"), "what it found: {log}");
@@ -21,7 +21,7 @@ async fn up_ends_in_an_answer_a_pool_and_an_address_and_stops_when_asked() {
     assert!(again.stderr.contains("already running") && again.stdout.contains(daemon.address()), "{again:?}");
     let asked = daemon.cli(&["run", MODEL, "What is the capital of France?"]).await;
     assert_eq!(asked.code, Some(0), "{asked:?}");
-    assert!(asked.stdout.trim().len() > 3, "{asked:?}");
+    assert!(asked.stdout.contains("Paris"), "{asked:?}");
     assert!(daemon.cli(&["ps"]).await.stdout.contains("ready"));
     assert!(daemon.cli(&["models"]).await.stdout.contains(MODEL));
     daemon.stop().await;
