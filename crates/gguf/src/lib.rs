@@ -18,6 +18,7 @@
 //! Limits, so that a hostile header costs neither time nor memory: the numbers in [`limits`].
 mod error;
 mod estimate;
+mod footprint;
 mod header;
 mod metadata;
 mod scan;
@@ -28,6 +29,7 @@ pub mod write;
 
 pub use error::GgufError;
 pub use estimate::estimate_unreadable;
+pub use footprint::{Footprint, LayerBytes, Weights};
 pub use header::{Header, read_header};
 pub use metadata::Metadata;
 pub use split::{Split, check_shards, shard_names};

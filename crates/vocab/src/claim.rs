@@ -24,6 +24,9 @@ pub struct Claim {
     pub ram_private: Bytes,
     /// Mapped files, shared with whoever else maps them.
     pub ram_files: BTreeSet<(FileId, Bytes)>,
+    /// What its plan would put on graphics devices if they were large enough; zero for one that computes on the
+    /// processor. Not charged by itself: its bytes are among the others.
+    pub accelerated: Bytes,
 }
 
 impl Claim {

@@ -1,0 +1,69 @@
+//! [`Footprint`]: what one launch of a model takes, by part, before anybody decides where it goes.
+//!
+//! Parts that can be on a graphics device stand apart from those that are always in system memory, and everything that
+//! moves with a layer stands with that layer. Placing is the broker's: it sums what it put where.
+use motorpool_vocab::Bytes;
+
+/// What one launch takes. Sizes are what the engine reserves, touched or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// The repeating layers, in order; a device gets the last ones first.
+    pub layers: Vec<LayerBytes>,
+    /// What comes after the last repeating layer: norm and output weights. Goes to a device before any layer does.
+    pub output: Weights,
+    /// Weights that are always in system memory: token embeddings and their like.
+    pub input: Bytes,
+    /// The compute buffer of system memory when every layer is there.
+    pub compute_host: Bytes,
+    /// The compute buffer of each device that has a layer.
+    pub compute_device: Bytes,
+    /// The compute buffer of system memory when at least one layer is on a device.
+    pub compute_beside_device: Bytes,
+    /// Results of the last layer: logits or embeddings of every slot. Always system memory.
+    pub results: Bytes,
+    /// Most that finished prompts may take. Always system memory.
+    pub prompt_cache: Bytes,
+    /// Most that checkpoints of all slots may take. Always system memory.
+    pub checkpoints: Bytes,
+    /// What a process takes beside its buffers. Always system memory.
+    pub baseline: Bytes,
+    /// What the driver takes on each device that has a layer.
+    pub device_overhead: Bytes,
+    /// Image or audio projector: weights and compute. On the first device when there is one.
+    pub projector: Bytes,
+    /// Draft model: weights, cache and compute. On the first device when there is one.
+    pub draft: Bytes,
+}
+
+/// What moves with one repeating layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerBytes {
+    /// Everything but experts.
+    pub dense: Weights,
+    /// Weights of experts, which can stay in system memory while the rest of the layer is on a device.
+    pub experts: Weights,
+    /// KV cache or recurrent state, of all slots.
+    pub cache: Bytes,
+}
+
+/// Weights, and what they cost more in system memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// As they stand in the file.
+    pub file: Bytes,
+    /// A second copy in the processor's preferred order, made only of weights in system memory.
+    pub repacked: Bytes,
+}
+
+impl Footprint {
+    /// KV cache and recurrent state of all layers.
+    pub fn cache(&self) -> Bytes {
+        Bytes::sum(self.layers.iter().map(|layer| layer.cache))
+    }
+
+    /// All weights of the model's own files, without second copies.
+    pub fn weights(&self) -> Bytes {
+        let layers = self.layers.iter().flat_map(|layer| [layer.dense.file, layer.experts.file]);
+        Bytes::sum(layers.chain([self.output.file, self.input]))
+    }
+}
