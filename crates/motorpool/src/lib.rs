@@ -29,7 +29,6 @@
 //!     })
 //! }
 //! ```
-mod slim;
 
 pub use motorpool_catalog as catalog;
 pub use motorpool_gateway as gateway;
@@ -47,7 +46,6 @@ const KEEPER: &str = "keeper";
 #[expect(clippy::exit, reason = "a keeper is the whole program")]
 pub fn keeper_if_asked() {
     if std::env::args_os().nth(1).is_some_and(|first| first == KEEPER) {
-        slim::drop_clean_pages();
         std::process::exit(supervisor::keeper_on_stdin());
     }
 }

@@ -115,6 +115,7 @@ fn prepare() -> io::Result<SignalFd> {
         set.remove(fault);
     }
     set.thread_block()?;
+    sys::drop_clean_file_pages();
     Ok(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
 }
 
