@@ -28,6 +28,12 @@ pub struct LaunchValues {
     pub flash_attention: FlashAttention,
     /// Layers on graphics devices; `None` leaves it to the engine.
     pub gpu_layers: Option<u32>,
+    /// Layers, from the first, whose experts stay in system memory.
+    pub n_cpu_moe: u32,
+    /// The devices it may use, by the engine's own names; empty leaves it to the engine.
+    pub devices: Vec<String>,
+    /// Layers on each of these devices, in the same order; empty leaves it to the engine.
+    pub tensor_split: Vec<u32>,
     /// Tokens of a batch.
     pub batch: Batch,
     /// Most memory that the engine keeps finished prompts in; charged in full. Whole MiB reach the engine.
@@ -101,6 +107,9 @@ impl LaunchValues {
             kv_type: model.kv_type.clone().unwrap_or_else(|| "f16".into()),
             flash_attention: FlashAttention::On,
             gpu_layers: model.gpu_layers,
+            n_cpu_moe: 0,
+            devices: vec![],
+            tensor_split: vec![],
             batch: Batch::for_model(&model.capabilities, context_per_slot),
             prompt_cache: model.prompt_cache,
             checkpoints: model.checkpoints,
@@ -123,6 +132,9 @@ impl LaunchValues {
             Value::KvType => self.kv_type.clone().into(),
             Value::FlashAttention => self.flash_attention.as_str().into(),
             Value::GpuLayers => number(self.gpu_layers?),
+            Value::CpuMoe => number((self.n_cpu_moe > 0).then_some(self.n_cpu_moe)?),
+            Value::Devices => list(&self.devices)?,
+            Value::TensorSplit => list(&self.tensor_split)?,
             Value::BatchLogical => number(self.batch.logical),
             Value::BatchPhysical => number(self.batch.physical),
             Value::PromptCacheMib => number(self.prompt_cache.get() / MIB),
@@ -150,6 +162,12 @@ impl LaunchValues {
             Endpoint::Tcp(port) => Some(*port),
         }
     }
+}
+
+/// Separated by commas; `None` when there is nothing.
+fn list<T: ToString>(items: &[T]) -> Option<OsString> {
+    let texts: Vec<_> = items.iter().map(T::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(",").into())
 }
 
 fn number(n: impl Into<u64>) -> OsString {

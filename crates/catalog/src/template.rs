@@ -42,8 +42,14 @@ values! {
     KvType = "kv_type",
     /// `on`, `off` or `auto`.
     FlashAttention = "flash_attention",
-    /// Only when configured.
+    /// Only when configured or planned.
     GpuLayers = "gpu_layers",
+    /// Layers whose experts stay in system memory. Only when there are some.
+    CpuMoe = "n_cpu_moe",
+    /// The engine's own names of devices, separated by commas. Only when planned.
+    Devices = "devices",
+    /// Shares of these devices, in the same order. Only when planned over several.
+    TensorSplit = "tensor_split",
     BatchLogical = "batch.logical",
     BatchPhysical = "batch.physical",
     /// Whole MiB, rounded down.

@@ -23,6 +23,9 @@ fn values() -> LaunchValues {
         kv_type: "f16".into(),
         flash_attention: FlashAttention::On,
         gpu_layers: None,
+        n_cpu_moe: 0,
+        devices: vec![],
+        tensor_split: vec![],
         batch: Batch { logical: 2048, physical: 512 },
         prompt_cache: Bytes::mib(64),
         checkpoints: 4,
@@ -57,6 +60,13 @@ fn values_that_are_there_add_their_arguments() {
     let all = command(&LaunchValues { gpu_layers: Some(99), extra_args: vec!["--jinja".into()], ..values() });
     assert_eq!(after(&all, "--gpu-layers"), "99");
     assert_eq!(all.last().map(String::as_str), Some("--jinja"), "the model's own arguments come last");
+    let (devices, tensor_split) = (vec!["CUDA0".into(), "CUDA1".into()], vec![20, 12]);
+    let placed = command(&LaunchValues { n_cpu_moe: 3, devices, tensor_split, ..values() });
+    assert_eq!(after(&placed, "--n-cpu-moe"), "3");
+    assert_eq!(
+        (after(&placed, "--device").as_str(), after(&placed, "--tensor-split").as_str()),
+        ("CUDA0,CUDA1", "20,12")
+    );
     let tcp = command(&LaunchValues { endpoint: Endpoint::Tcp(4711), ..values() });
     assert_eq!((after(&tcp, "--host").as_str(), after(&tcp, "--port").as_str()), ("127.0.0.1", "4711"));
 }
