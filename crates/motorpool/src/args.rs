@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Unload(Unload),
     /// Show what a model's engine said
     Logs(Logs),
+    /// Count the refusals for want of room that a log tells of
+    Denials(Denials),
     /// Look for what could go wrong here, each finding with its cure
     Doctor,
     /// Install and verify engines
@@ -108,6 +110,12 @@ pub(crate) struct Logs {
     /// Go on with what it says from now on
     #[arg(long, short)]
     pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Denials {
+    /// What the daemon wrote to stderr, as text or JSON; `-` is standard input
+    pub(crate) log: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

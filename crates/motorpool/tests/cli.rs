@@ -349,3 +349,29 @@ fn a_budget_that_is_no_number_is_refused() {
     let mut serve = home.motorpool(&["serve", "--config", "free.toml"]);
     serve.env("MOTORPOOL_CAPACITY_BUDGET_GB", "24GiB").assert().code(3).stderr(predicate::str::contains("such as 24"));
 }
+
+#[test]
+fn the_refusals_of_a_log_are_counted_from_a_file_or_standard_input() {
+    const SENTENCE: &str =
+        "capacity broker denied llama-server:a:0: budget exhausted: would commit 2147483648 against 1073741824";
+    let (home, log) = (Home::new(), format!("2026-01-02T03:04:05Z ERROR [provider-pool] {SENTENCE}\nother\n"));
+    home.write("daemon.log", &log);
+    let of_file = home.json(&["denials", "daemon.log"]);
+    assert_eq!([&of_file["denied"], &of_file["lines"]], [1, 2], "{of_file}");
+    let of_stdin = home.motorpool(&["denials", "-", "--json"]).write_stdin(log).output().expect("it runs");
+    assert_eq!(serde_json::from_slice::<Value>(&of_stdin.stdout).expect("one document"), of_file);
+    let table = home.motorpool(&["denials", "daemon.log"]).assert().success();
+    table.stdout(predicate::str::contains("2.0 GiB against 1.0 GiB (total)"));
+    home.write("quiet.log", [0xff, b'\n', 0]);
+    let none = home.motorpool(&["denials", "quiet.log"]).assert().success().stderr("");
+    none.stdout("0 denied, 0 deferred; 2 lines read\n");
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_named_with_the_reason() {
+    let home = Home::new();
+    let missing = home.motorpool(&["denials", "no.log"]).assert().code(4).stdout("");
+    missing.stderr(predicate::str::contains("cannot read no.log: No such file"));
+    home.motorpool(&["denials", "."]).assert().code(2).stderr(predicate::str::contains("name a file in it"));
+    home.motorpool(&["denials"]).assert().code(2);
+}

@@ -1,4 +1,5 @@
 //! One module per command: what it asks, what it prints.
+mod denials;
 mod doctor;
 mod engine;
 mod load;
@@ -32,6 +33,7 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Load(command) => load::load(&client, out, command).await,
         Command::Unload(command) => load::unload(&client, out, command).await,
         Command::Logs(command) => logs::perform(&client, out, command).await,
+        Command::Denials(command) => denials::perform(out, command),
         Command::Doctor => doctor::perform(&dirs, out, config).await,
         Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,
         Command::Model(command) => model::perform(&dirs, out, (settings()?, command)).await,
