@@ -1,7 +1,12 @@
 //! [`Config`]: what `motorpool.toml` may say, every key with its unit, its default and its range.
 //!
 //! Every section and every key may be left out. A key stands here only once something obeys it.
-use crate::{Listen, quantity};
+use crate::{
+    ConfigError, Listen,
+    capacity::{Capacity, Device, check_devices},
+    document::Origin,
+    quantity,
+};
 use motorpool_vocab::Bytes;
 use serde::{Deserialize, Deserializer};
 use std::{
@@ -19,7 +24,10 @@ pub struct Config {
     pub server: Server,
     /// `[capacity]`: how much memory is ours.
     pub capacity: Capacity,
-    /// `[pool]`: who waits how long.
+    /// `[[device]]`: graphics devices, by id.
+    #[serde(rename = "device")]
+    pub devices: Vec<Device>,
+    /// `[pool]`: who waits how long, and who goes first.
     pub pool: PoolSettings,
     /// `[load]`: how long an engine may take to become ready.
     pub load: LoadSettings,
@@ -40,6 +48,14 @@ pub struct Config {
     pub engines: BTreeMap<String, EngineSettings>,
 }
 
+impl Config {
+    /// What shows only across keys.
+    pub(crate) fn checked(self, origin: &Origin) -> Result<Self, ConfigError> {
+        check_devices(&self.devices, origin)?;
+        Ok(self)
+    }
+}
+
 /// Where requests come in.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -54,28 +70,12 @@ pub struct Server {
     pub origins: Vec<String>,
 }
 
-/// How much memory is ours.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Capacity {
-    /// The bound on everything that engines take (`auto`).
-    pub budget: Budget,
-}
-
-/// A bound on memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Budget {
-    /// Computed from what the machine has.
-    #[default]
-    Auto,
-    /// As the operator says. Below 1 GiB nothing is enforced.
-    Bytes(Bytes),
-}
-
-/// Who waits how long.
+/// Who waits how long, and who goes first.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSettings {
+    /// Which engines go first when room is needed (`demand-lru`).
+    pub policy: Policy,
     /// After this time nothing protects a busy engine from a waiter (60 s).
     #[serde(deserialize_with = "quantity::duration")]
     pub max_wait: Duration,
@@ -88,6 +88,30 @@ pub struct PoolSettings {
     /// How long a request waits in all (10 min).
     #[serde(deserialize_with = "quantity::some_time")]
     pub queue_wait: Duration,
+}
+
+/// Which engines go first when room is needed, of those that may go at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// The least demanded lately; of equals the least recently used.
+    #[default]
+    DemandLru,
+    /// The least recently used.
+    Lru,
+    /// The least of demand × time to load again ÷ bytes.
+    Gdsf,
+}
+
+impl Policy {
+    /// The name in configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DemandLru => "demand-lru",
+            Self::Lru => "lru",
+            Self::Gdsf => "gdsf",
+        }
+    }
 }
 
 /// How long an engine may take to become ready.
@@ -246,6 +270,7 @@ impl Default for Server {
 impl Default for PoolSettings {
     fn default() -> Self {
         Self {
+            policy: Policy::default(),
             max_wait: Duration::from_mins(1),
             min_residency: Duration::from_secs(10),
             drain_wait: Duration::from_secs(30),
@@ -292,15 +317,6 @@ impl Default for Limits {
             first_result: Duration::from_mins(10),
             between_frames: Duration::from_mins(2),
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Budget {
-    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        quantity::checked(reader, "\"auto\" or a size such as \"24GiB\"", |text| match text {
-            "auto" => Ok(Self::Auto),
-            size => quantity::parse_size(size).map(Self::Bytes).map_err(|why| format!("{why}, or `auto`")),
-        })
     }
 }
 

@@ -24,7 +24,15 @@ pub(crate) const CONFIG: Examples = &[
     ("server.origins", "origins = [\"https://chat.example.org\"]"),
     ("capacity", "[capacity]"),
     ("capacity.budget", "budget = \"24GiB\""),
+    ("capacity.reserve", "reserve = \"4GiB\""),
+    ("capacity.shape", "shape = \"discrete-gpu\""),
+    ("capacity.allow_ram_spillover", "allow_ram_spillover = \"off\""),
+    ("device", "[[device]]"),
+    ("device.id", "id = \"GPU-1a2b3c4d\""),
+    ("device.total", "total = \"24GiB\""),
+    ("device.reserve", "reserve = \"1GiB\""),
     ("pool", "[pool]"),
+    ("pool.policy", "policy = \"demand-lru\""),
     ("pool.max_wait", "max_wait = \"60s\""),
     ("pool.min_residency", "min_residency = \"10s\""),
     ("pool.drain_wait", "drain_wait = \"30s\""),
@@ -58,6 +66,20 @@ pub(crate) const CONFIG: Examples = &[
     ("engine", "[engine.llama-server]"),
     ("engine.*", "[engine.llama-server]"),
     ("engine.*.program", "program = \"/opt/llama.cpp/bin/llama-server\""),
+];
+
+pub(crate) const HOST: Examples = &[
+    ("host", "[host]"),
+    ("host.ram", "ram = \"64GiB\""),
+    ("capacity", "[capacity]"),
+    ("capacity.budget", "budget = \"24GiB\""),
+    ("capacity.reserve", "reserve = \"4GiB\""),
+    ("capacity.shape", "shape = \"discrete-gpu\""),
+    ("capacity.allow_ram_spillover", "allow_ram_spillover = \"off\""),
+    ("device", "[[device]]"),
+    ("device.id", "id = \"GPU-1a2b3c4d\""),
+    ("device.total", "total = \"24GiB\""),
+    ("device.reserve", "reserve = \"1GiB\""),
 ];
 
 pub(crate) const MANIFEST: Examples = &[
@@ -115,9 +137,13 @@ pub(crate) const MODEL: Examples = &[
     ("source.pypi.size", "size = \"253113024B\""),
     ("source.pypi.sha256", "sha256 = \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\""),
     ("context", "context = 8192"),
+    ("context_min", "context_min = 8192"),
+    ("profile", "profile = \"agent\""),
     ("slots", "slots = 2"),
     ("kv_type", "kv_type = \"q8_0\""),
     ("gpu_layers", "gpu_layers = 99"),
+    ("n_cpu_moe", "n_cpu_moe = 12"),
+    ("devices", "devices = [\"GPU-1a2b3c4d\"]"),
     ("declared", "declared = \"2GiB\""),
     ("prompt_cache", "prompt_cache = \"256MiB\""),
     ("checkpoints", "checkpoints = 4"),
@@ -136,7 +162,8 @@ pub(crate) const MODEL: Examples = &[
 mod tests {
     use super::*;
     use crate::{
-        ConfigError, Fault, Source, embedded_manifests, embedded_models, parse_config, parse_manifest, parse_model,
+        ConfigError, Fault, Source, embedded_manifests, embedded_models, parse_config, parse_host, parse_manifest,
+        parse_model,
     };
     use std::collections::BTreeSet;
 
@@ -146,8 +173,9 @@ mod tests {
         None
     }
 
-    const READERS: [(&str, Examples, Read); 3] = [
+    const READERS: [(&str, Examples, Read); 4] = [
         ("config", CONFIG, |text| parse_config(Source { file: "f", text }, &no_env).map(drop)),
+        ("host", HOST, |text| parse_host(Source { file: "f", text }, &no_env).map(drop)),
         ("manifest", MANIFEST, |text| parse_manifest(Source { file: "f", text }, &no_env).map(drop)),
         ("model", MODEL, |text| parse_model(Source { file: "f", text }, &no_env).map(drop)),
     ];
@@ -157,7 +185,7 @@ mod tests {
         let table = path.split('.').map(|key| if key == "*" { "chat" } else { key }).collect::<Vec<_>>().join(".");
         let header = match path {
             "" => String::new(),
-            "log_class" => "[[log_class]]\n".into(),
+            "log_class" | "device" => format!("[[{path}]]\n"),
             _ => format!("[{table}]\n"),
         };
         match read(&format!("{header}\n\"?\" = 1\n")).map_err(|e| e.fault().clone()) {
@@ -198,7 +226,8 @@ mod tests {
     fn every_example_is_right() {
         for (name, examples, read) in READERS {
             for (path, line) in examples.iter().filter(|(_, line)| !line.starts_with('[') && !line.contains("{ file")) {
-                let text = with_example(path, line).replace("[log_class]", "[[log_class]]");
+                let text =
+                    with_example(path, line).replace("[log_class]", "[[log_class]]").replace("[device]", "[[device]]");
                 // Other keys may be missing, but the line itself must be read without a word against it.
                 match read(&text) {
                     Ok(()) => {}

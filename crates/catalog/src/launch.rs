@@ -1,7 +1,7 @@
 //! What a manifest and the values of one launch make: the argument list and the environment.
 //!
 //! Paths stay what they are: an argument list is a list of `OsString`s, never a text for a shell.
-use crate::{Capability, Manifest, Model, template::Value};
+use crate::{Capability, ContextWish, Manifest, Model, template::Value};
 use motorpool_vocab::{Bytes, Endpoint, MIB};
 use std::{
     collections::BTreeMap,
@@ -97,7 +97,7 @@ impl LaunchValues {
     /// What `model` itself says about a launch; context, slots and KV type are those of a small start and are for the
     /// plan to set.
     pub fn new(model: &Model, model_path: PathBuf, endpoint: Endpoint, empty_config_dir: PathBuf) -> Self {
-        let context_per_slot = model.context.unwrap_or(4096);
+        let context_per_slot = model.context.and_then(ContextWish::tokens).unwrap_or(4096);
         Self {
             model_path,
             model_id: model.id.as_str().into(),
@@ -107,7 +107,7 @@ impl LaunchValues {
             kv_type: model.kv_type.clone().unwrap_or_else(|| "f16".into()),
             flash_attention: FlashAttention::On,
             gpu_layers: model.gpu_layers,
-            n_cpu_moe: 0,
+            n_cpu_moe: model.n_cpu_moe.unwrap_or(0),
             devices: vec![],
             tensor_split: vec![],
             batch: Batch::for_model(&model.capabilities, context_per_slot),

@@ -1,11 +1,11 @@
-//! Text in, checked values out: the configuration, the engine manifests, the models.
+//! Text in, checked values out: the configuration, the engine manifests, the models, described machines.
 //!
 //! Boundary: no file is opened here and no variable of the environment is read; texts and a lookup function come in as
 //! arguments. What leaves this crate is valid: a size has a unit, an expression compiles, a placeholder exists, an id
 //! fits an engine key. What is wrong leaves as one [`ConfigError`] that shows the place.
 //!
 //! ```text
-//! Source{file, text} ─► TOML with spans ─► ${VAR} ─► typed value ─► checks across keys ─► Config | Manifest | Model
+//! Source{file, text} ─► TOML with spans ─► ${VAR} ─► typed value ─► checks across keys ─► Config | Manifest | Model | DescribedHost
 //!        document.rs                       expand.rs  quantity.rs                                │         │
 //!                      error.rs: every fault becomes file:line:column, the line, a caret          └────┬────┘
 //!                                                                                    catalog.rs: Catalog, resolve
@@ -15,8 +15,10 @@
 //! - a key nobody knows is an error, never ignored; so a key is known only once something obeys it;
 //! - substitution happens in values, after parsing: a variable cannot add keys;
 //! - no text, however broken, makes a `parse_*` function panic (a property test).
+mod capacity;
 mod catalog;
 mod config;
+mod context;
 mod document;
 mod embedded;
 mod error;
@@ -31,11 +33,13 @@ mod quantity;
 mod report;
 mod template;
 
+pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, Spillover};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
-    Budget, Capacity, Config, Defaults, EngineSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
-    PoolSettings, Server, Shutdown, StopSettings,
+    Config, Defaults, EngineSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel, Policy, PoolSettings,
+    Server, Shutdown, StopSettings,
 };
+pub use context::{ContextWish, Profile};
 pub use document::Source;
 pub use embedded::{embedded_manifests, embedded_models, shipped};
 pub use error::{ConfigError, Fault};
@@ -52,7 +56,14 @@ pub use template::{Arg, Template};
 
 /// The configuration `motorpool.toml`. An empty text gives the defaults.
 pub fn parse_config(source: Source<'_>, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
-    document::read(source, env, examples::CONFIG).map(|(config, _)| config)
+    let (config, origin): (Config, _) = document::read(source, env, examples::CONFIG)?;
+    config.checked(&origin)
+}
+
+/// A described machine, for `plan --on HOST.toml`.
+pub fn parse_host(source: Source<'_>, env: &dyn Fn(&str) -> Option<String>) -> Result<DescribedHost, ConfigError> {
+    let (host, origin): (DescribedHost, _) = document::read(source, env, examples::HOST)?;
+    host.checked(&origin)
 }
 
 /// One engine manifest, `engines/<name>.toml`.

@@ -1,10 +1,12 @@
 //! [`Model`]: one model of the catalog, `catalog/<name>.toml`.
 use crate::{
-    ConfigError, Fault,
+    ConfigError, ContextWish, Fault, Profile,
+    capacity::device_id,
+    context::{LONGEST_CONTEXT, SHORTEST_CONTEXT, optional_context},
     document::{Origin, Step},
     quantity::{self, checked},
 };
-use motorpool_vocab::{Bytes, ModelId};
+use motorpool_vocab::{Bytes, DeviceId, ModelId};
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
 
@@ -16,9 +18,6 @@ pub const DEFAULT_PROMPT_CACHE: Bytes = Bytes::mib(256);
 
 /// Checkpoints of a context per slot when a model does not say.
 pub const DEFAULT_CHECKPOINTS: u32 = 4;
-
-/// The longest context, in tokens, that a model may name.
-const LONGEST_CONTEXT: u32 = 1 << 24;
 
 /// The engine of a model that names none.
 const DEFAULT_ENGINE: &str = "llama-server";
@@ -38,9 +37,16 @@ pub struct Model {
     pub engine: String,
     /// Where its file comes from.
     pub source: ModelSource,
-    /// Tokens per slot, 256 to 16,777,216; `None` leaves it to the plan.
-    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 256, LONGEST_CONTEXT>")]
-    pub context: Option<u32>,
+    /// Tokens per slot, 256 to 16,777,216, or `"max"`; `None` leaves it to the plan.
+    #[serde(default, deserialize_with = "optional_context")]
+    pub context: Option<ContextWish>,
+    /// Fewest tokens per slot that are of use, 256 to 16,777,216 and at most `context`: where so many do not fit, it is
+    /// refused. `None` leaves it to the plan.
+    #[serde(default, deserialize_with = "quantity::optional_whole::<_, SHORTEST_CONTEXT, LONGEST_CONTEXT>")]
+    pub context_min: Option<u32>,
+    /// What kind of work its context is planned for; `None` is any.
+    #[serde(default)]
+    pub profile: Option<Profile>,
     /// Requests at a time, 1 to 64; `None` leaves it to the plan.
     #[serde(default, deserialize_with = "quantity::optional_whole::<_, 1, 64>")]
     pub slots: Option<u32>,
@@ -50,6 +56,12 @@ pub struct Model {
     /// Layers on graphics devices, 0 to 10,000; `None` leaves it to the engine.
     #[serde(default, deserialize_with = "quantity::optional_whole::<_, 0, 10_000>")]
     pub gpu_layers: Option<u32>,
+    /// Layers, from the first, whose experts stay in system memory, 0 to 10,000; `None` leaves it to the plan.
+    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 0, 10_000>")]
+    pub n_cpu_moe: Option<u32>,
+    /// The graphics devices it may use, by id; no id twice. Empty leaves them to the plan.
+    #[serde(default, deserialize_with = "devices")]
+    pub devices: Vec<DeviceId>,
     /// The memory it takes, as its operator says; `None` is estimated.
     #[serde(default, deserialize_with = "quantity::optional_size")]
     pub declared: Option<Bytes>,
@@ -161,9 +173,13 @@ impl Model {
             engine: engine.into(),
             source,
             context: None,
+            context_min: None,
+            profile: None,
             slots: None,
             kv_type: None,
             gpu_layers: None,
+            n_cpu_moe: None,
+            devices: vec![],
             declared: None,
             prompt_cache: DEFAULT_PROMPT_CACHE,
             checkpoints: DEFAULT_CHECKPOINTS,
@@ -186,7 +202,20 @@ impl Model {
                 "an engine is started for `embeddings` or for `rerank` or for anything else, not for several of them";
             return Err(self.origin.fault(&[Step::Key("capabilities")], Fault::Value(why.into())));
         }
+        if let Some(why) = self.floor_fault() {
+            return Err(self.origin.fault(&[Step::Key("context_min")], Fault::Value(why)));
+        }
         Ok(self)
+    }
+
+    /// Why the floor of the context does not go with the context.
+    fn floor_fault(&self) -> Option<String> {
+        match (self.context?, self.context_min?) {
+            (ContextWish::Max, _) => Some("a context of \"max\" is never made shorter: it has no other floor".into()),
+            (ContextWish::Tokens(n), floor) => {
+                (floor > n).then(|| format!("`{floor}` is more than the context of {n}"))
+            }
+        }
     }
 }
 
@@ -240,6 +269,20 @@ fn kv_type<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<String>, D::Er
         }
         Err(format!("`{text}` is no KV cache type; known are: {}", KV_TYPES.join(", ")))
     })
+}
+
+fn devices<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<DeviceId>, D::Error> {
+    #[derive(Deserialize)]
+    struct Device(#[serde(deserialize_with = "device_id")] DeviceId);
+    let ids: Vec<_> = Vec::<Device>::deserialize(reader)?.into_iter().map(|device| device.0).collect();
+    if ids.is_empty() {
+        let why = "a list of no device says nothing; `gpu_layers = 0` keeps a model off graphics devices";
+        return Err(serde::de::Error::custom(why));
+    }
+    match ids.iter().enumerate().find(|(at, id)| ids[..*at].contains(id)) {
+        Some((_, twice)) => Err(serde::de::Error::custom(format!("the device `{twice}` is there twice"))),
+        None => Ok(ids),
+    }
 }
 
 fn packages<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<String>, D::Error> {

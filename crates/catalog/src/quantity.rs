@@ -81,9 +81,9 @@ optional! {
 }
 
 /// A visitor that takes a whole number within bounds.
-struct Within {
-    lo: i64,
-    hi: i64,
+pub(crate) struct Within {
+    pub(crate) lo: i64,
+    pub(crate) hi: i64,
 }
 
 impl de::Visitor<'_> for Within {

@@ -3,7 +3,7 @@
 //! One row carries OpenAI's members and those of llama-server's router. It is made of the catalog and the last snapshot,
 //! and waits for nobody.
 use crate::context::Context;
-use motorpool_catalog::Model;
+use motorpool_catalog::{ContextWish, Model};
 use motorpool_vocab::{Bytes, EntryView, PhaseView, Snapshot};
 use serde::Serialize;
 
@@ -115,7 +115,7 @@ pub(crate) fn row(context: &Context, model: &Model, snapshot: &Snapshot) -> Row 
         tags: model.tags.clone(),
         capabilities: model.capabilities.iter().map(|c| c.as_str()).collect(),
         status: status(standing),
-        meta: Meta { n_ctx: model.context, reserved: reserved.map(Bytes::get) },
+        meta: Meta { n_ctx: model.context.and_then(ContextWish::tokens), reserved: reserved.map(Bytes::get) },
     }
 }
 

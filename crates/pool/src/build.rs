@@ -7,7 +7,7 @@ use crate::{
     entry::{Drain, EntryId, Loading, Phase, Serving, Waiting},
 };
 use motorpool_broker::{Verdict, Wishes, claim_declared, claim_unreadable, plan_launch};
-use motorpool_catalog::Model;
+use motorpool_catalog::{ContextWish, Model};
 use motorpool_vocab::{Claim, Endpoint, EventKind, FailureClass, Gate, Now, Spawn, StopReason};
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -131,7 +131,7 @@ impl Pool {
 
 fn wishes(model: &Model, facts: &Facts) -> Wishes {
     Wishes {
-        context: model.context,
+        context: model.context.and_then(ContextWish::tokens),
         slots: model.slots,
         kv: model.kv_type.as_deref().and_then(KvType::from_name),
         context_own: facts.context_length,

@@ -1,9 +1,10 @@
 //! Every kind of mistake, and exactly what is shown for it.
+mod capacity;
 mod manifests;
 mod models;
 mod values;
 
-use motorpool_catalog::{Source, parse_config, parse_manifest, parse_model};
+use motorpool_catalog::{Source, parse_config, parse_host, parse_manifest, parse_model};
 
 const ENGINE: &str = r#"name = "mini"
 transport = "unix"
@@ -42,6 +43,10 @@ fn env(name: &str) -> Option<String> {
 
 fn config(text: &str) -> String {
     parse_config(Source { file: "motorpool.toml", text }, &env).expect_err(text).to_string()
+}
+
+fn host(text: &str) -> String {
+    parse_host(Source { file: "host.toml", text }, &env).expect_err(text).to_string()
 }
 
 fn model(text: &str) -> String {
@@ -139,7 +144,7 @@ motorpool.toml:1:2: unknown key `sever`, did you mean `server`?
     shows(
         &config("zzz = 1"),
         r"
-motorpool.toml:1:1: unknown key `zzz`; known here: `server`, `capacity`, `pool`, `load`, `stop`, `shutdown`, `loading`, `limits`, `defaults`, `log`, `engine`
+motorpool.toml:1:1: unknown key `zzz`; known here: `server`, `capacity`, `device`, `pool`, `load`, `stop`, `shutdown`, `loading`, `limits`, `defaults`, `log`, `engine`
   |
 1 | zzz = 1
   | ^^^

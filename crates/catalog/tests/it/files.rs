@@ -1,7 +1,8 @@
 //! What whole files say, and what silence means.
 use motorpool_catalog::{
-    Budget, Capability, Config, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, Listen, LogFormat, LogLevel, Model,
-    ModelSource, Source, Transport, parse_config, parse_manifest, parse_model, shipped,
+    Budget, Capability, Capacity, Config, ContextWish, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, HostShape, Listen,
+    LogFormat, LogLevel, Model, ModelSource, Policy, Profile, Source, Spillover, Transport, parse_config, parse_host,
+    parse_manifest, parse_model, shipped,
 };
 use motorpool_vocab::{Bytes, FailureClass};
 use std::time::Duration;
@@ -26,10 +27,13 @@ fn an_empty_configuration_is_the_default_one() {
 
 #[test]
 fn defaults_are_those_of_the_specification() {
-    let Config { server, capacity, pool, load, stop, shutdown, loading, limits, defaults, log, engines } = config("");
+    let Config { server, capacity, devices, pool, load, stop, shutdown, loading, limits, defaults, log, engines } =
+        config("");
     let secs = Duration::from_secs;
     assert_eq!(server.listen, [Listen::Tcp(([127, 0, 0, 1], 8790).into())]);
-    assert_eq!(capacity.budget, Budget::Auto);
+    assert_eq!((capacity.budget, capacity.reserve), (Budget::Auto, Bytes::ZERO));
+    assert_eq!((capacity.shape, capacity.allow_ram_spillover), (HostShape::Auto, Spillover::Auto));
+    assert_eq!((devices, pool.policy), (vec![], Policy::DemandLru));
     assert_eq!([pool.max_wait, pool.min_residency, pool.drain_wait, pool.queue_wait], [60, 10, 30, 600].map(secs));
     assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
     assert_eq!([shutdown.grace, loading.commit_after], [30, 10].map(secs));
@@ -50,7 +54,18 @@ fn every_key_of_the_configuration_is_taken() {
         origins = ["https://chat.example.org:8443"]
         [capacity]
         budget = "24GB"
+        reserve = "2GiB"
+        shape = "discrete-gpu"
+        allow_ram_spillover = "on"
+        [[device]]
+        id = "${CARD:-GPU-1a2b}"
+        total = "24GiB"
+        reserve = "512MiB"
+        [[device]]
+        id = "0000:03:00.0"
+        total = "8GiB"
         [pool]
+        policy = "gdsf"
         max_wait = "0s"
         queue_wait = "1h30m"
         [load]
@@ -73,6 +88,11 @@ fn every_key_of_the_configuration_is_taken() {
     assert_eq!(config.server.hosts, ["pool.example.org"]);
     assert_eq!(config.server.origins, ["https://chat.example.org:8443"]);
     assert_eq!(config.capacity.budget, Budget::Bytes(Bytes::new(24_000_000_000)));
+    assert_eq!((config.capacity.reserve, config.capacity.shape.as_str()), (Bytes::gib(2), "discrete-gpu"));
+    assert_eq!((config.capacity.allow_ram_spillover.as_str(), config.pool.policy.as_str()), ("on", "gdsf"));
+    let devices = config.devices.iter().map(|d| (&*d.id.0, d.total, d.reserve)).collect::<Vec<_>>();
+    let expected = [("GPU-1a2b", Bytes::gib(24), Bytes::mib(512)), ("0000:03:00.0", Bytes::gib(8), Bytes::ZERO)];
+    assert_eq!(devices, expected);
     assert_eq!(config.pool.max_wait, Duration::ZERO);
     assert_eq!(config.pool.min_residency, Duration::from_secs(10), "keys beside given ones keep their defaults");
     assert_eq!(config.pool.queue_wait, Duration::from_mins(90));
@@ -106,8 +126,39 @@ fn the_example_of_a_model_is_a_model() {
     let example = model(include_str!("../../../../catalog/model.toml.example"));
     assert_eq!(example.id.as_str(), "qwen3-8b");
     assert_eq!(example.source, ModelSource::File("/home/ann/models/qwen3-8b-q4_k_m.gguf".into()));
-    assert_eq!((example.context, example.slots, example.gpu_layers), (Some(32_768), Some(4), Some(99)));
+    assert_eq!(
+        (example.context, example.slots, example.gpu_layers),
+        (Some(ContextWish::Tokens(32_768)), Some(4), Some(99))
+    );
+    assert_eq!((example.context_min, example.profile, example.n_cpu_moe), (Some(8192), Some(Profile::Agent), Some(0)));
+    assert_eq!(example.devices.len(), 1);
     assert_eq!((example.declared, example.priority, example.pinned), (Some(Bytes::gib(9)), 10, false));
+}
+
+#[test]
+fn a_context_is_a_number_or_all_there_is_with_a_floor_and_a_kind_of_work() {
+    let with = |lines: &str| model(&format!("id = \"a\"\nsource = {{ file = \"/a\" }}\n{lines}"));
+    assert_eq!(with("context = 256").context, Some(ContextWish::Tokens(256)));
+    assert_eq!(with("context = \"max\"").context, Some(ContextWish::Max));
+    assert_eq!(with("context = 8192\ncontext_min = 8192").context_min, Some(8192));
+    let agent = with("profile = \"agent\"\ncontext_min = 16384");
+    assert_eq!((agent.profile, agent.context_min, agent.context), (Some(Profile::Agent), Some(16_384), None));
+    assert_eq!((Profile::Agent.as_str(), ContextWish::Max.tokens()), ("agent", None));
+    let placed = with("n_cpu_moe = 12\ndevices = [\"GPU-1\", \"GPU-2\"]");
+    let devices: Vec<_> = placed.devices.iter().map(|id| &*id.0).collect();
+    assert_eq!((placed.n_cpu_moe, devices), (Some(12), vec!["GPU-1", "GPU-2"]));
+}
+
+#[test]
+fn the_example_of_a_machine_is_a_machine() {
+    let text = include_str!("../../../../catalog/host.toml.example");
+    let host = parse_host(Source { file: "host.toml", text }, &env).expect("the example is right");
+    assert_eq!((host.host.ram, host.capacity.shape), (Bytes::gib(64), HostShape::DiscreteGpu));
+    assert_eq!((host.capacity.budget, host.capacity.reserve), (Budget::Auto, Bytes::gib(4)));
+    let devices: Vec<_> = host.devices.iter().map(|d| (&*d.id.0, d.total, d.reserve)).collect();
+    assert_eq!(devices, [("card-0", Bytes::gib(24), Bytes::gib(1)), ("card-1", Bytes::gib(16), Bytes::ZERO)]);
+    let least = parse_host(Source { file: "host.toml", text: "[host]\nram = \"8GiB\"" }, &env).expect("enough");
+    assert_eq!((least.host.ram, least.capacity, least.devices), (Bytes::gib(8), Capacity::default(), vec![]));
 }
 
 #[test]
@@ -133,7 +184,7 @@ fn the_shipped_model_is_pinned_to_its_file() {
     assert_eq!((packages, version.as_str(), file.as_str()), (&parts, "1.0.0", "gemma-3-270m-q4_k_m.gguf"));
     assert_eq!(*size, Some(Bytes::new(253_113_024)));
     assert_eq!(sha256, "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818");
-    assert_eq!((gemma.context, gemma.slots), (Some(8192), Some(2)));
+    assert_eq!((gemma.context, gemma.slots), (Some(ContextWish::Tokens(8192)), Some(2)));
     let terms = gemma.license.as_ref().expect("it has terms");
     assert!(terms.text.contains("Gemma is provided under and subject to the Gemma Terms of Use"), "{terms:?}");
 }

@@ -1,6 +1,6 @@
 //! No text, however broken, makes a reader panic; and every place that is shown exists.
 use motorpool_catalog::{
-    ConfigError, Source, embedded_manifests, embedded_models, parse_config, parse_manifest, parse_model,
+    ConfigError, Source, embedded_manifests, embedded_models, parse_config, parse_host, parse_manifest, parse_model,
 };
 use proptest::prelude::*;
 
@@ -11,8 +11,12 @@ fn env(name: &str) -> Option<String> {
 /// Reads `text` as everything, and looks at what is shown.
 fn read(text: &str) {
     let source = Source { file: "f", text };
-    let errors =
-        [parse_config(source, &env).err(), parse_manifest(source, &env).err(), parse_model(source, &env).err()];
+    let errors = [
+        parse_config(source, &env).err(),
+        parse_host(source, &env).err(),
+        parse_manifest(source, &env).err(),
+        parse_model(source, &env).err(),
+    ];
     for error in errors.into_iter().flatten() {
         look_at(text, &error);
     }
@@ -34,6 +38,14 @@ fn words() -> impl Strategy<Value = String> {
     let word = prop::sample::select(vec![
         "[server]",
         "[capacity]",
+        "[host]",
+        "[[device]]",
+        "ram",
+        "total",
+        "reserve",
+        "devices",
+        "context_min",
+        "\"max\"",
         "[limits]",
         "[source]",
         "[source.pypi]",

@@ -213,7 +213,7 @@ impl Model {
             state: standing.as_str(),
             progress,
             class,
-            context: model.context,
+            context: model.context.and_then(motorpool_catalog::ContextWish::tokens),
             slots: model.slots,
             capabilities: model.capabilities.iter().map(|c| c.as_str()).collect(),
             tags: model.tags.clone(),
