@@ -1,14 +1,18 @@
 //! Refused for want of room: the line that harnesses look for, and what the client is told.
-use crate::support::{Blockade, assert_refused, assert_serves, n_starts};
+use crate::support::{Blockade, assert_refused, assert_serves, gate, n_starts, pausing, stream_until};
 use motorpool_testkit::{Behaviour, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     talk::{CHAT, ask, chat},
 };
+use motorpool_vocab::{GIB, MIB};
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::{fs, process::Stdio};
 
 const JOINERS: u32 = 8;
+const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+const FORM: &str = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d) ERROR \[provider-pool\] capacity broker denied llama-server:big:0: budget exhausted: would commit 2147483648 against 1073741824$";
 
 /// Lines that an evaluation harness takes for a denial, by its own two expressions.
 fn denials(log: &str) -> Vec<&str> {
@@ -60,33 +64,106 @@ async fn a_refused_build_is_one_line_of_the_contract_whoever_joined_it_and_befor
     let log = join_and_be_refused(&house, &daemon).await;
     let found = denials(&log);
     let [line] = found[..] else { panic!("one line: {found:#?}") };
-    let form = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d) ERROR \[provider-pool\] capacity broker denied llama-server:big:0: budget exhausted: would commit 2147483648 against 1073741824$";
-    assert!(Regex::new(form).expect("valid").is_match(line), "{line}");
+    assert!(Regex::new(FORM).expect("valid").is_match(line), "{line}");
     assert_eq!(daemon.until_phase("small", &["ready"]).await.phase, "ready", "nothing is evicted in vain");
     assert_eq!((denials(&daemon.log()).len(), n_starts(&big)), (1, 0));
     let again = daemon.http().post(CHAT, &chat("big", "hello")).await.expect("an answer");
     assert_refused(&again, 503, "capacity_denied");
     assert_eq!(denials(&daemon.log()).len(), 2, "another build, another line");
+    let loaded = daemon.cli(&["load", "big"]).await;
+    assert_eq!(loaded.code, Some(10), "{loaded:?}");
+    assert!(loaded.stderr.contains("2.0 GiB"), "{}", loaded.stderr);
+    let (log, counted) = (daemon.log(), counted(&house, &daemon.log()).await);
+    assert_eq!((denials(&log).len(), &counted["denied"], &counted["deferred"]), (3, &json!(3), &json!(0)), "{counted}");
+    let engine = &counted["engines"][0];
+    assert_eq!((&engine["key"], &engine["count"]), (&json!("llama-server:big:0"), &json!(3)), "{counted}");
+    assert_eq!(engine["largest"], json!({"wouldCommit": 2 * GIB, "against": GIB, "bound": "total"}));
+    assert!(engine["first"].as_str() < engine["last"].as_str(), "{counted}");
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn no_level_and_no_format_hides_it() {
-    for (level, format) in [("error", "text"), ("error", "json")] {
-        let mut house = House::new();
-        two_models(&mut house);
-        house.set("log.level", level);
-        house.set("log.format", format);
-        let daemon = house.start().await;
-        let log = join_and_be_refused(&house, &daemon).await;
-        let found = denials(&log);
-        let [line] = found[..] else { panic!("one line: {found:#?}") };
-        if format == "json" {
-            let event: Value = serde_json::from_str(line).expect("one JSON document a line");
-            assert_eq!((event["level"].as_str(), event["event"].as_str()), (Some("ERROR"), Some("capacity-denied")));
-        }
-        daemon.stop().await;
+/// What `motorpool denials -` makes of this log.
+async fn counted(house: &House, log: &str) -> Value {
+    let path = house.path("seen.log");
+    fs::write(&path, log).expect("written");
+    let mut command = house.command(&["denials", "-", "--json"]);
+    command.stdin(fs::File::open(&path).expect("just written")).stdout(Stdio::piped());
+    let output = command.output().await.expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("one document")
+}
+
+async fn assert_shown(level: &str, format: &str) {
+    let mut house = House::new();
+    two_models(&mut house);
+    house.set("log.level", level);
+    house.set("log.format", format);
+    let daemon = house.start().await;
+    let log = join_and_be_refused(&house, &daemon).await;
+    let found = denials(&log);
+    let [line] = found[..] else { panic!("one line at {level} in {format}: {found:#?}") };
+    match format {
+        "json" => assert_is_event(line),
+        _ => assert!(Regex::new(FORM).expect("valid").is_match(line), "{line}"),
     }
+    let counted = counted(&house, &log).await;
+    assert_eq!((&counted["denied"], &counted["classes"]["capacity"]["denied"]), (&json!(1), &json!(1)), "{counted}");
+    let engine = &counted["engines"][0];
+    assert_eq!((&engine["key"], &engine["largest"]["wouldCommit"]), (&json!("llama-server:big:0"), &json!(2 * GIB)));
+    assert!(engine["first"].is_string(), "{counted}");
+    daemon.stop().await;
+}
+
+fn assert_is_event(line: &str) {
+    let event: Value = serde_json::from_str(line).expect("one JSON document a line");
+    assert_eq!((&event["level"], &event["event"]), (&json!("ERROR"), &json!("capacity-denied")), "{event}");
+    assert_eq!((&event["key"], &event["requested"]), (&json!("llama-server:big:0"), &json!(2 * GIB)), "{event}");
+    assert_eq!((&event["wouldCommit"], &event["bound"]), (&json!(2 * GIB), &json!(GIB)), "{event}");
+    assert_eq!(event["holders"], json!([]));
+    let sentence = Regex::new(r"^\[provider-pool\] capacity broker denied llama-server:big:0: budget exhausted: ");
+    let message = event["message"].as_str().expect("a sentence");
+    assert!(sentence.expect("valid").is_match(message), "{message}");
+}
+
+#[tokio::test]
+async fn no_level_hides_it_in_a_log_for_people() {
+    for level in LEVELS {
+        assert_shown(level, "text").await;
+    }
+}
+
+#[tokio::test]
+async fn no_level_hides_it_in_a_log_for_machines() {
+    for level in LEVELS {
+        assert_shown(level, "json").await;
+    }
+}
+
+#[tokio::test]
+async fn who_holds_the_memory_and_may_not_go_is_named_to_people_and_to_machines() {
+    let mut house = House::new();
+    house.fake_with("pinned", &Behaviour::default(), "declared = \"600MiB\"\npinned = true\n");
+    house.fake("other", &Behaviour::default());
+    house.set("log.format", "json");
+    let daemon = house.start().await;
+    assert_serves(&daemon, "pinned").await;
+    let answer = daemon.http().post(CHAT, &ask("other", "hello")).await.expect("an answer");
+    let message = assert_refused(&answer, 503, "capacity_denied")["message"].to_string();
+    assert!(message.contains("pinned") && message.contains("600.0 MiB"), "{message}");
+    let log = daemon.log();
+    let [line] = denials(&log)[..] else { panic!("one line: {log}") };
+    let event: Value = serde_json::from_str(line).expect("one JSON document a line");
+    assert_eq!(event["holders"], json!([{"key": "llama-server:pinned:0", "bytes": 600 * MIB}]));
+    assert_eq!((&event["requested"], &event["wouldCommit"]), (&json!(600 * MIB), &json!(1200 * MIB)), "{event}");
+    assert_eq!(event["bound"], json!(GIB));
+    daemon.stop().await;
+}
+
+/// Nothing that a harness would take for a denial.
+async fn assert_no_denial(house: &House, log: &str) {
+    assert_eq!(denials(log), [""; 0]);
+    let counted = counted(house, log).await;
+    assert_eq!(counted["classes"]["capacity"], json!({"denied": 0, "deferred": 0, "bounds": {}}), "{counted}");
 }
 
 #[tokio::test]
@@ -95,10 +172,62 @@ async fn what_is_cured_by_making_room_is_no_denial() {
     for id in ["a", "b"] {
         house.fake(id, &Behaviour::default());
     }
+    house.set("log.level", "trace");
     let daemon = house.start().await;
     for id in ["a", "b", "a"] {
         assert_serves(&daemon, id).await;
     }
-    assert_eq!(denials(&daemon.log()), [""; 0]);
+    assert_no_denial(&house, &daemon.log()).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_cured_by_waiting_is_no_denial_for_whoever_joined_the_wait_or_left_it() {
+    let mut house = House::new();
+    let go_on = gate(&house, "go-on");
+    house.fake("busy", &pausing(20, 10, &go_on));
+    house.fake("next", &Behaviour::default());
+    house.set("log.level", "trace");
+    let daemon = house.start().await;
+    let (stream, _) = stream_until(&daemon, ("busy", "hello"), 9).await;
+    let mut requests = tokio::task::JoinSet::new();
+    for _ in 0..JOINERS {
+        let http = daemon.http();
+        requests.spawn(async move { http.post(CHAT, &ask("next", "hello")).await.expect("an answer") });
+    }
+    let left = tokio::spawn({
+        let http = daemon.http();
+        async move { http.post(CHAT, &ask("next", "hello")).await }
+    });
+    let waiting = async |n: u32| {
+        let queued = async || daemon.status().await.engine("next").filter(|engine| engine.queue == n).map(drop);
+        eventually("they wait for room", queued).await;
+    };
+    waiting(JOINERS + 1).await;
+    left.abort();
+    waiting(JOINERS).await;
+    go_on.open().expect("opened");
+    stream.whole().await.expect("its end");
+    while let Some(answer) = requests.join_next().await {
+        assert_eq!(answer.expect("no panic").status, 200, "{}", daemon.log());
+    }
+    assert_no_denial(&house, &daemon.log()).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn who_is_told_that_others_are_busy_was_not_denied_for_want_of_room() {
+    let mut house = House::new();
+    let go_on = gate(&house, "go-on");
+    house.fake("busy", &pausing(20, 10, &go_on));
+    house.fake("next", &Behaviour::default());
+    house.set("pool.drain_wait", "0s");
+    let daemon = house.start().await;
+    let (stream, _) = stream_until(&daemon, ("busy", "hello"), 9).await;
+    let answer = daemon.http().post(CHAT, &ask("next", "hello")).await.expect("an answer");
+    assert_refused(&answer, 503, "engine_busy");
+    go_on.open().expect("opened");
+    stream.whole().await.expect("its end");
+    assert_no_denial(&house, &daemon.log()).await;
     daemon.stop().await;
 }
