@@ -1,7 +1,11 @@
-//! Any bytes as a model file: no panic, no large allocation, and an accepted tensor lies inside the file.
+//! Any bytes as a model file: no panic, no large allocation, an accepted tensor lies inside the file, and whatever its
+//! header says can be estimated.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use motorpool_gguf::{check_shards, read_header, shard_names};
+use motorpool_gguf::{
+    Calibration, FlashAttention, KvLayout, LaunchSettings, ModelShape, Purpose, check_shards, estimate, read_header,
+    shard_names,
+};
 use std::{io::Cursor, slice};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -19,4 +23,25 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(header.tensor_bytes().get() <= file_len);
     let _ = header.per_block("attention.head_count_kv");
     let _ = check_shards(slice::from_ref(&header));
+    let Ok(shape) = ModelShape::of(slice::from_ref(&header)) else { return };
+    assert_eq!(shape.weights(), header.tensor_bytes());
+    for settings in [LaunchSettings::default(), largest()] {
+        let footprint = estimate(&shape, &settings, &Calibration::default());
+        assert_eq!(footprint.weights(), shape.weights());
+    }
 });
+
+/// Everything at its largest, so that what could overflow does.
+fn largest() -> LaunchSettings {
+    LaunchSettings {
+        context_per_slot: u32::MAX,
+        slots: u32::MAX,
+        kv_layout: KvLayout::Unified,
+        flash_attention: FlashAttention::Off,
+        batch: u32::MAX,
+        physical_batch: u32::MAX,
+        purpose: Purpose::Embed,
+        checkpoints: u32::MAX,
+        ..LaunchSettings::default()
+    }
+}

@@ -1,5 +1,65 @@
-//! What a model takes when its header cannot be read.
+//! What a launch takes: from the header, or where it cannot be read from the file's size alone.
+use crate::{
+    Calibration, Footprint, LaunchSettings, LayerBytes, ModelShape, Purpose, Weights,
+    cache::{checkpoint, layer_cache},
+    compute::compute,
+};
 use motorpool_vocab::Bytes;
+
+/// What a launch takes, by part. Projector and draft model are other files: [`estimate_projector`] and
+/// [`estimate_draft`] say what they add.
+///
+/// Proportional to the number of layers. Every size saturates.
+pub fn estimate(shape: &ModelShape, settings: &LaunchSettings, calibration: &Calibration) -> Footprint {
+    let compute = compute(shape, settings, calibration);
+    let layers = shape.layers.iter().map(|layer| LayerBytes {
+        dense: layer.dense.weights(calibration),
+        experts: layer.experts.weights(calibration),
+        cache: layer_cache(layer, shape, settings),
+    });
+    let tied = shape.tied_output.as_ref();
+    // Embeddings that serve twice are repacked for their second service only.
+    let twice = tied.filter(|_| !shape.keeps_nothing).map_or(Bytes::ZERO, |tied| tied.repacked(calibration));
+    let Weights { file, repacked } = shape.output.weights(calibration);
+    Footprint {
+        layers: layers.collect(),
+        output: Weights { file, repacked: repacked.saturating_add(twice) },
+        output_copy: tied.map_or(Bytes::ZERO, |tied| tied.file),
+        input: shape.input,
+        compute_host: compute.main,
+        compute_device: compute.main,
+        compute_beside_device: compute.beside_device,
+        results: results(shape, settings),
+        prompt_cache: settings.prompt_cache,
+        checkpoints: checkpoint(shape, settings)
+            .saturating_mul(settings.checkpoints.into())
+            .saturating_mul(settings.n_slots()),
+        baseline: calibration.baseline,
+        device_overhead: calibration.device_overhead,
+        projector: Bytes::ZERO,
+        draft: Bytes::ZERO,
+    }
+}
+
+/// A row of logits for each slot, and a vector when vectors are wanted (llama-server.md §4.3).
+fn results(shape: &ModelShape, settings: &LaunchSettings) -> Bytes {
+    let vector = match settings.purpose {
+        Purpose::Generate => 0,
+        Purpose::Embed => shape.widths.embedding,
+    };
+    Bytes::new(4).saturating_mul(shape.n_vocab.saturating_add(vector)).saturating_mul(settings.n_slots())
+}
+
+/// What a draft model adds: weights, cache and compute. It runs with the slots and the context of the model it guesses for.
+pub fn estimate_draft(shape: &ModelShape, settings: &LaunchSettings, calibration: &Calibration) -> Bytes {
+    let draft = estimate(shape, settings, calibration);
+    Bytes::sum([draft.weights(), draft.cache(), draft.compute_host, draft.results])
+}
+
+/// What an image or audio projector adds: `round(size × 1.1) + 384 MiB`, as in [`estimate_unreadable`].
+pub fn estimate_projector(size: Bytes) -> Bytes {
+    with_tenth(size.get().into()).saturating_add(Bytes::mib(384))
+}
 
 /// `round((size + projector) × 1.1) + 256 MiB`, and 384 MiB more with a projector; saturating.
 ///
@@ -7,9 +67,12 @@ use motorpool_vocab::Bytes;
 /// every process takes.
 pub fn estimate_unreadable(size: Bytes, projector: Option<Bytes>) -> Bytes {
     let files = u128::from(size.get()) + u128::from(projector.unwrap_or(Bytes::ZERO).get());
-    let with_tenth = (files * 11 + 5) / 10;
     let overhead = if projector.is_some() { Bytes::mib(256 + 384) } else { Bytes::mib(256) };
-    u64::try_from(with_tenth).map_or(Bytes::MAX, Bytes::new).saturating_add(overhead)
+    with_tenth(files).saturating_add(overhead)
+}
+
+fn with_tenth(size: u128) -> Bytes {
+    u64::try_from((size * 11 + 5) / 10).map_or(Bytes::MAX, Bytes::new)
 }
 
 #[cfg(test)]

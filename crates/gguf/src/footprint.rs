@@ -11,6 +11,8 @@ pub struct Footprint {
     pub layers: Vec<LayerBytes>,
     /// What comes after the last repeating layer: norm and output weights. Goes to a device before any layer does.
     pub output: Weights,
+    /// Token embeddings that serve as output too: a copy on the device that has the output, none in system memory.
+    pub output_copy: Bytes,
     /// Weights that are always in system memory: token embeddings and their like.
     pub input: Bytes,
     /// The compute buffer of system memory when every layer is there.

@@ -143,7 +143,8 @@ impl Header {
         Ok(Some(each))
     }
 
-    fn checked_block_count(&self) -> Result<usize, GgufError> {
+    /// Layers, between one and [`limits::BLOCKS`].
+    pub(crate) fn checked_block_count(&self) -> Result<usize, GgufError> {
         let count = self.block_count();
         let fits = count.filter(|n| (1..=limits::BLOCKS).contains(n)).and_then(|n| usize::try_from(n).ok());
         fits.ok_or_else(|| {

@@ -15,23 +15,39 @@
 //! Boundary: input only through `Read + Seek`; no clock, no async, no unsafe. [`mod@write`] is the inverse, for tests
 //! and tiny models. Files in several shards are named and compared in `split.rs`.
 //!
+//! A checked header becomes a [`ModelShape`], and [`estimate`] says what a launch of it takes, part by part:
+//!
+//! ```text
+//! headers ─► shape.rs (hyper.rs, stored.rs, architecture.rs) ─► ModelShape ─┐
+//!                      settings.rs: LaunchSettings, Calibration ──┴─► cache.rs + compute.rs ─► Footprint
+//! ```
+//!
 //! Limits, so that a hostile header costs neither time nor memory: the numbers in [`limits`].
+mod architecture;
+mod cache;
+mod compute;
 mod error;
 mod estimate;
 mod footprint;
 mod header;
+mod hyper;
 mod metadata;
 mod scan;
+mod settings;
+mod shape;
 mod split;
+mod stored;
 mod tensor;
 mod value;
 pub mod write;
 
 pub use error::GgufError;
-pub use estimate::estimate_unreadable;
+pub use estimate::{estimate, estimate_draft, estimate_projector, estimate_unreadable};
 pub use footprint::{Footprint, LayerBytes, Weights};
 pub use header::{Header, read_header};
 pub use metadata::Metadata;
+pub use settings::{Calibration, FlashAttention, KvLayout, LaunchSettings, Purpose, SlidingWindow};
+pub use shape::ModelShape;
 pub use split::{Split, check_shards, shard_names};
 pub use tensor::{Tensor, TensorType};
 pub use value::{Scalar, Value};

@@ -7,9 +7,11 @@ use crate::{
     value::{ARRAY, Scalar, TEXT, Value},
 };
 
+mod noise;
 mod smoke;
 
-pub use smoke::{Smoke, smoke_model};
+pub use noise::Noise;
+pub use smoke::{Smoke, smoke_model, with_tokenizer};
 
 /// A file being put together. Pairs and tensors keep the order in which they were added.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 //! there is no character. In the output matrix the rows of control and byte tokens and of punctuation are zero, so that
 //! sampling from the best tokens yields letters, digits and words only: an answer is valid text, means nothing to
 //! parsers of thoughts or tool calls, and goes on until its token limit.
-use super::Writer;
+use super::{Noise, Writer};
 use crate::TensorType;
 
 const N_EMBD: u64 = 64;
@@ -54,7 +54,7 @@ impl Smoke {
     pub fn writer(self) -> Writer {
         let vocabulary = vocabulary();
         let n_vocab = u64::try_from(vocabulary.len()).unwrap_or(u64::MAX);
-        let mut noise = Noise(self.seed);
+        let mut noise = Noise::new(self.seed);
         let writer = tokenizer(self.hyperparameters(), &vocabulary)
             .tensor("token_embd.weight", TensorType::F16, &[N_EMBD, n_vocab], noise.f16(N_EMBD * n_vocab))
             .tensor("output_norm.weight", TensorType::F32, &[N_EMBD], ones())
@@ -76,6 +76,15 @@ impl Smoke {
             .set("llama.attention.layer_norm_rms_epsilon", 1e-5_f32)
             .set("llama.rope.dimension_count", as_u32(HEAD))
     }
+}
+
+/// Adds the smoke models' tokenizer, filled up to `n_vocab` tokens with words that no text holds.
+#[must_use]
+pub fn with_tokenizer(writer: Writer, n_vocab: usize) -> Writer {
+    let mut vocabulary = vocabulary();
+    let more = (vocabulary.len()..n_vocab).map(|n| (format!("▁more{n}"), TokenType::Normal));
+    vocabulary.extend(more);
+    tokenizer(writer, &vocabulary)
 }
 
 fn tokenizer(writer: Writer, vocabulary: &[(String, TokenType)]) -> Writer {
@@ -142,31 +151,6 @@ fn ones() -> Vec<u8> {
 
 fn as_u32(n: u64) -> u32 {
     u32::try_from(n).expect("the model's dimensions are small")
-}
-
-/// The same weights on every machine: splitmix64.
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// `n` half-precision numbers between 1/16 and 1/4, of either sign.
-    fn f16(&mut self, n: u64) -> Vec<u8> {
-        (0..n)
-            .flat_map(|_| {
-                let random = self.next();
-                let sign_and_fraction = random & 0b1000_0011_1111_1111;
-                let exponent = 11 + ((random >> 32) & 1);
-                let [low, high, ..] = (sign_and_fraction | (exponent << 10)).to_le_bytes();
-                [low, high]
-            })
-            .collect()
-    }
 }
 
 #[cfg(test)]

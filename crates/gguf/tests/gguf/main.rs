@@ -4,9 +4,11 @@ use std::io::Cursor;
 
 mod bounds;
 mod damage;
+mod measured;
 mod metadata;
 mod properties;
 mod seeds;
+mod shapes;
 mod shards;
 mod tensors;
 
