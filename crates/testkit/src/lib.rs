@@ -17,6 +17,7 @@ mod await_file;
 mod behaviour;
 mod binary;
 mod client;
+pub mod corpus;
 mod eventually;
 mod model;
 mod text;
