@@ -38,6 +38,16 @@ const INPUTS: u64 = 12;
 
 pub(crate) fn compute(shape: &ModelShape, settings: &LaunchSettings, calibration: &Calibration) -> Compute {
     let batch = Batch { tokens: settings.tokens_at_once(), slots: settings.n_slots() };
+    let (always, phases) = apart(shape, settings);
+    let per_mille = calibration.activations_per_mille;
+    let largest = phases.into_iter().map(|phase| phase.bytes(per_mille)).max().unwrap_or_default();
+    let handed_over = numbers(shape.widths.embedding.saturating_mul(2 * batch.tokens));
+    Compute { main: always.saturating_add(largest), beside_device: always.saturating_add(handed_over) }
+}
+
+/// What is there all the time, and the phases of which one is.
+fn apart(shape: &ModelShape, settings: &LaunchSettings) -> (Bytes, [Phase; 4]) {
+    let batch = Batch { tokens: settings.tokens_at_once(), slots: settings.n_slots() };
     let cells = Cells::of(shape, settings);
     let always = masks(shape, settings, (batch, cells)).saturating_add(rotations(shape, settings));
     let always = always.saturating_add(numbers(batch.tokens.saturating_mul(INPUTS)));
@@ -47,9 +57,18 @@ pub(crate) fn compute(shape: &ModelShape, settings: &LaunchSettings, calibration
         states(&shape.widths, batch),
         results(shape, settings, batch),
     ];
-    let largest = phases.into_iter().map(|phase| phase.bytes(calibration)).max().unwrap_or_default();
-    let handed_over = numbers(shape.widths.embedding.saturating_mul(2 * batch.tokens));
-    Compute { main: always.saturating_add(largest), beside_device: always.saturating_add(handed_over) }
+    (always, phases)
+}
+
+/// What [`Calibration::activations_per_mille`] must be for this launch to take the compute buffer that an engine
+/// reported for it. `None` when the law is not what this engine does: less than half or more than twice.
+pub fn measured_activations(shape: &ModelShape, settings: &LaunchSettings, compute: Bytes) -> Option<u64> {
+    let (always, phases) = apart(shape, settings);
+    let law = phases.into_iter().max_by_key(|phase| phase.bytes(1000))?;
+    let measured = compute.get().checked_sub(always.saturating_add(numbers(law.exact)).get())?;
+    let expected = numbers(law.activations).get();
+    let per_mille = (u128::from(measured) * 1000).checked_div(u128::from(expected))?;
+    u64::try_from(per_mille).ok().filter(|per_mille| (500..=2000).contains(per_mille))
 }
 
 #[derive(Clone, Copy)]
@@ -65,8 +84,8 @@ struct Phase {
 }
 
 impl Phase {
-    fn bytes(self, calibration: &Calibration) -> Bytes {
-        numbers(self.activations).per_mille(calibration.activations_per_mille).saturating_add(numbers(self.exact))
+    fn bytes(&self, per_mille: u64) -> Bytes {
+        numbers(self.activations).per_mille(per_mille).saturating_add(numbers(self.exact))
     }
 }
 

@@ -20,6 +20,7 @@
 //! ```text
 //! headers ─► shape.rs (hyper.rs, stored.rs, architecture.rs) ─► ModelShape ─┐
 //!                      settings.rs: LaunchSettings, Calibration ──┴─► cache.rs + compute.rs ─► Footprint
+//! an engine's log ─► reported.rs ─► the same parts as the engine made them
 //! ```
 //!
 //! Limits, so that a hostile header costs neither time nor memory: the numbers in [`limits`].
@@ -32,6 +33,7 @@ mod footprint;
 mod header;
 mod hyper;
 mod metadata;
+mod reported;
 mod scan;
 mod settings;
 mod shape;
@@ -41,11 +43,13 @@ mod tensor;
 mod value;
 pub mod write;
 
+pub use compute::measured_activations;
 pub use error::GgufError;
 pub use estimate::{estimate, estimate_draft, estimate_projector, estimate_unreadable};
 pub use footprint::{Footprint, LayerBytes, Weights};
 pub use header::{Header, read_header};
 pub use metadata::Metadata;
+pub use reported::{Part, Reported};
 pub use settings::{Calibration, FlashAttention, KvLayout, LaunchSettings, Purpose, SlidingWindow};
 pub use shape::ModelShape;
 pub use split::{Split, check_shards, shard_names};

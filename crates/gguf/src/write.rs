@@ -8,9 +8,11 @@ use crate::{
 };
 
 mod noise;
+mod probe;
 mod smoke;
 
 pub use noise::Noise;
+pub use probe::{PROBED_TYPES, probe_model};
 pub use smoke::{Smoke, smoke_model, with_tokenizer};
 
 /// A file being put together. Pairs and tensors keep the order in which they were added.

@@ -2,7 +2,7 @@
 use super::length;
 use motorpool_gguf::{
     Calibration, FlashAttention, KvLayout, LaunchSettings, ModelShape, Purpose, SlidingWindow, TensorType, estimate,
-    read_header, write::Writer,
+    measured_activations, read_header, write::Writer,
 };
 use motorpool_vocab::Bytes;
 use std::io::Cursor;
@@ -134,6 +134,20 @@ fn a_checkpoint_holds_the_windows_of_one_slot() {
     assert_eq!(with(32, 4), Bytes::new(512 * 15 * 1024 * 32 * 4));
     let full = LaunchSettings { checkpoints: 32, sliding_window: SlidingWindow::Full, ..settings(8192, 1, F16) };
     assert_eq!(estimate(&gemma(), &full, &Calibration::default()).checkpoints, Bytes::ZERO);
+}
+
+#[test]
+fn a_calibrated_law_gives_back_what_was_measured() {
+    let (shape, settings) = (gemma(), settings(2048, 1, F16));
+    for per_mille in [500, 973, 1000, 1250, 2000] {
+        let calibration = Calibration { activations_per_mille: per_mille, ..Calibration::default() };
+        let compute = estimate(&shape, &settings, &calibration).compute_host;
+        let found = measured_activations(&shape, &settings, compute).expect("plausible");
+        assert!(found.abs_diff(per_mille) <= 1, "{found} instead of {per_mille}");
+    }
+    for wrong in [Bytes::ZERO, Bytes::mib(3), Bytes::mib(8), Bytes::mib(80), Bytes::MAX] {
+        assert_eq!(measured_activations(&shape, &settings, wrong), None, "{wrong}");
+    }
 }
 
 #[test]
