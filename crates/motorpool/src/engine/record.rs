@@ -1,4 +1,5 @@
 //! [`Install`]: what was installed, as the file `install.json` remembers it.
+use super::calibrate::Measured;
 use crate::{
     dirs::Dirs,
     disk::{self, Stamp, Sum},
@@ -27,6 +28,9 @@ pub(crate) struct Install {
     pub(crate) build: String,
     /// RFC 3339.
     pub(crate) installed: String,
+    /// What it takes, where that differs from build to build. Missing in older records and where it reports nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) calibration: Option<Measured>,
 }
 
 /// Where the versions of the engine `name` are.
@@ -112,6 +116,7 @@ mod tests {
             program: program.clone(),
             build: String::new(),
             installed: String::new(),
+            calibration: None,
         };
         install.write(&version_dir).expect("written");
         assert_eq!(installed(&dirs), std::slice::from_ref(&install));
