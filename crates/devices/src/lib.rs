@@ -1,26 +1,33 @@
-//! What the machine says: system memory, processes, the clock.
+//! What the machine says: graphics devices, system memory, processes, the clock.
 //!
 //! Boundary: reads and interprets, decides and changes nothing; no process is started or signalled here. A figure
 //! that cannot be had is an error or `None`, never zero and never an old figure. Functions block for as long as
-//! the files of `/proc` and `/sys` take, which is microseconds; a scan over all processes takes milliseconds.
+//! the files of `/proc` and `/sys` take, which is microseconds; a scan over all processes takes milliseconds, and a
+//! graphics driver may take for ever.
 //!
 //! | reading | file | source |
 //! | --- | --- | --- |
+//! | [`DeviceReading`] | `device.rs` | what every source of devices below makes |
+//! | [`Nvidia`] | `nvidia.rs` | NVML, the library of NVIDIA's driver |
 //! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
 //! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
 //! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
 //! | [`now`], [`boot_id`] | `clock.rs` | `CLOCK_BOOTTIME`, `/proc/sys/kernel/random/boot_id` |
 //!
-//! All of it is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the process facts
+//! All but NVML is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the process facts
 //! `None`.
 mod cgroup;
 mod clock;
+mod device;
 mod listener;
+mod nvidia;
 mod process;
 mod ram;
 
 pub use clock::{boot_id, now};
+pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use listener::listens;
+pub use nvidia::{Driver, Nvidia, NvidiaReading};
 pub use process::{
     ProcessFacts, ProcessMemory, clean_file_ranges, descendants, descendants_in, environment_value, executable,
     has_environment, n_open_fds, observe_io, observe_memory, observe_process, pids, processes, processes_with,

@@ -17,7 +17,7 @@ pub enum Nature {
 /// One crate of the drawing.
 #[derive(Clone, Copy, Debug)]
 pub struct Crate {
-    /// Its folder below `crates/`; its package is called so too, with a prefix.
+    /// Its folder below `crates/`, or `tests/` for the fake library; its package is called so too, with a prefix.
     pub folder: &'static str,
     /// Where it stands.
     pub nature: Nature,
@@ -66,6 +66,7 @@ pub const HOUSE: &[Crate] = &[
     Crate { folder: "dashboard", nature: Shell, ours: &[], others: &[] },
     Crate { folder: "motorpool", nature: Binary, ours: ALL, others: &[] },
     Crate { folder: "testkit", nature: Outside, ours: &["vocab", "gguf"], others: &[] },
+    Crate { folder: "fake-nvml", nature: Outside, ours: &[], others: &[] },
 ];
 
 /// What pure crates may use in their tests, beside what they use anyway.

@@ -130,7 +130,7 @@ fn is_test_file(path: &str) -> bool {
     path.ends_with("tests.rs")
         || is_in("benches")
         || is_in("examples")
-        || (is_in("tests") && !path.starts_with("tests/src/"))
+        || (is_in("tests") && !path.starts_with("tests/src/") && !path.starts_with("tests/fake-nvml/src/"))
 }
 
 /// The tests of one file, moved out of it, are documented there.
