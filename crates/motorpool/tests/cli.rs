@@ -361,7 +361,7 @@ fn the_refusals_of_a_log_are_counted_from_a_file_or_standard_input() {
     let of_stdin = home.motorpool(&["denials", "-", "--json"]).write_stdin(log).output().expect("it runs");
     assert_eq!(serde_json::from_slice::<Value>(&of_stdin.stdout).expect("one document"), of_file);
     let table = home.motorpool(&["denials", "daemon.log"]).assert().success();
-    table.stdout(predicate::str::contains("2.0 GiB against 1.0 GiB (total)"));
+    table.stdout(predicate::str::contains("2.0 GiB against 1.0 GiB (budget)"));
     home.write("quiet.log", [0xff, b'\n', 0]);
     let none = home.motorpool(&["denials", "quiet.log"]).assert().success().stderr("");
     none.stdout("0 denied, 0 deferred; 2 lines read\n");

@@ -77,7 +77,7 @@ async fn a_refused_build_is_one_line_of_the_contract_whoever_joined_it_and_befor
     assert_eq!((denials(&log).len(), &counted["denied"], &counted["deferred"]), (3, &json!(3), &json!(0)), "{counted}");
     let engine = &counted["engines"][0];
     assert_eq!((&engine["key"], &engine["count"]), (&json!("llama-server:big:0"), &json!(3)), "{counted}");
-    assert_eq!(engine["largest"], json!({"wouldCommit": 2 * GIB, "against": GIB, "bound": "total"}));
+    assert_eq!(engine["largest"], json!({"wouldCommit": 2 * GIB, "against": GIB, "bound": "budget"}));
     assert!(engine["first"].as_str() < engine["last"].as_str(), "{counted}");
     daemon.stop().await;
 }

@@ -65,7 +65,7 @@ pub(super) struct Amounts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     /// The whole budget.
-    Total,
+    Budget,
     /// What may be accelerated side by side.
     CoResidency,
     /// One device's share, by the device's id.
@@ -113,7 +113,7 @@ impl Outcome {
 impl Bound {
     pub(super) const fn as_str(&self) -> &'static str {
         match self {
-            Self::Total => "total",
+            Self::Budget => "budget",
             Self::CoResidency => "co-residency",
             Self::Device(_) => "device",
             Self::SystemMemory => "system-memory",
@@ -133,7 +133,7 @@ impl Bound {
     /// The bound that stands behind the numbers.
     fn read(suffix: &str) -> Self {
         // Beginnings only: what follows may have lost its dash to another encoding.
-        let Some(words) = suffix.strip_prefix(" (") else { return Self::Total };
+        let Some(words) = suffix.strip_prefix(" (") else { return Self::Budget };
         if let Some((id, _)) = words.strip_prefix("device ").and_then(|rest| rest.split_once(')')) {
             return Self::Device(printable(id));
         }

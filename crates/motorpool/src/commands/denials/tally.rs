@@ -211,7 +211,7 @@ mod tests {
         ];
         let whole = report(log.concat().as_bytes());
         assert_eq!([&whole["lines"], &whole["denied"], &whole["deferred"]], [6, 4, 1]);
-        let capacity = json!({"denied": 3, "deferred": 1, "bounds": {"total": 1, "device": 1, "system-memory": 1}});
+        let capacity = json!({"denied": 3, "deferred": 1, "bounds": {"budget": 1, "device": 1, "system-memory": 1}});
         assert_eq!(whole["classes"]["capacity"], capacity);
         assert_eq!(whole["classes"]["engine-busy"]["denied"], 1);
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
                 "outcome": "denied", "class": "capacity", "key": "llama-server:a:0", "count": 3,
                 "first": "2026-01-02T03:04:01Z", "last": "2026-01-02T03:04:09Z",
                 "largest": {"wouldCommit": 50, "against": 25, "bound": "device", "device": "GPU-1"},
-                "bounds": {"total": 1, "device": 1, "system-memory": 1},
+                "bounds": {"budget": 1, "device": 1, "system-memory": 1},
             })
         );
         let others: Vec<_> = whole["engines"].as_array().expect("a list")[1..]

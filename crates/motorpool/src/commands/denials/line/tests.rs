@@ -27,7 +27,7 @@ fn expected(bound: Bound) -> Denied {
 #[test]
 fn every_bound_of_the_contract_is_told_apart() {
     for (suffix, bound) in [
-        ("", Bound::Total),
+        ("", Bound::Budget),
         (" (co-residency ceiling — RAM spillover off)", Bound::CoResidency),
         (" (device GPU-1a2b)", Bound::Device("GPU-1a2b".into())),
         (" (device 0000:03:00.0)", Bound::Device("0000:03:00.0".into())),
@@ -56,16 +56,16 @@ fn the_other_refusals_and_background_attempts_have_classes_of_their_own() {
         assert_eq!(denied.amounts, None);
     }
     let deferred = SENTENCE.replace("denied", "deferred");
-    assert_eq!(read(&deferred).and_then(|denied| denied.amounts), expected(Bound::Total).amounts);
+    assert_eq!(read(&deferred).and_then(|denied| denied.amounts), expected(Bound::Budget).amounts);
 }
 
 #[test]
 fn colours_hide_nothing() {
     let line =
         format!("\u{1b}[2m2026-01-02T03:04:05.678Z\u{1b}[0m \u{1b}[31mERROR\u{1b}[0m [provider-pool] {SENTENCE}");
-    assert_eq!(read(&line), Some(expected(Bound::Total)));
+    assert_eq!(read(&line), Some(expected(Bound::Budget)));
     let line = line.replace("denied", "\u{1b}[1mdenied\u{1b}[0m").replace("against", "\u{1b}]8;;x\u{7}against");
-    assert_eq!(read(&line), Some(expected(Bound::Total)));
+    assert_eq!(read(&line), Some(expected(Bound::Budget)));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_json_line_is_read_wherever_it_holds_the_sentence() {
 #[test]
 fn a_collectors_own_time_gives_way_to_ours() {
     let line = format!("2026-09-09T09:09:09+02:00 host motorpool[7]: 2026-01-02T03:04:05.678Z ERROR {SENTENCE}");
-    assert_eq!(read(&line), Some(expected(Bound::Total)));
+    assert_eq!(read(&line), Some(expected(Bound::Budget)));
     let line = format!("2026-09-09T09:09:09+02:00 host motorpool[7]: {SENTENCE}");
     assert_eq!(read(&line).and_then(|denied| denied.at), Some(time("2026-09-09T07:09:09Z")));
     assert_eq!(read(SENTENCE).map(|denied| denied.at), Some(None));
