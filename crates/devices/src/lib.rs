@@ -9,6 +9,7 @@
 //! | --- | --- | --- |
 //! | [`DeviceReading`] | `device.rs` | what every source of devices below makes |
 //! | [`Nvidia`] | `nvidia.rs` | NVML, the library of NVIDIA's driver |
+//! | [`Prober`] | `prober.rs` | a probe that may block for ever, on its own thread |
 //! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
 //! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
 //! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
@@ -21,6 +22,7 @@ mod clock;
 mod device;
 mod listener;
 mod nvidia;
+mod prober;
 mod process;
 mod ram;
 
@@ -28,6 +30,7 @@ pub use clock::{boot_id, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use listener::listens;
 pub use nvidia::{Driver, Nvidia, NvidiaReading};
+pub use prober::{Probe, Prober, Started};
 pub use process::{
     ProcessFacts, ProcessMemory, clean_file_ranges, descendants, descendants_in, environment_value, executable,
     has_environment, n_open_fds, observe_io, observe_memory, observe_process, pids, processes, processes_with,

@@ -1,10 +1,10 @@
 //! NVIDIA devices through the real wrapper and a library that is not NVIDIA's: each thing it can tell, each fault.
 mod support;
 
-use motorpool_devices::{DeviceKind, DeviceReading, Driver, NoFigures, Nvidia, now};
-use motorpool_vocab::{Bytes, GIB};
+use motorpool_devices::{DeviceKind, DeviceReading, Driver, NoFigures, Nvidia, Probe, Prober, now};
+use motorpool_vocab::{Bytes, GIB, Now};
 use nix::{sys::stat::Mode, unistd::mkfifo};
-use std::{collections::BTreeMap, fs, thread};
+use std::{collections::BTreeMap, fs, sync::mpsc, thread, time::Duration};
 use support::Fake;
 
 const A: &str = "GPU-aaaa";
@@ -262,6 +262,30 @@ fn a_call_that_hangs_answers_when_the_card_is_well_again() {
     fake.set(&two_cards(""));
     drop(hanging);
     let reading = asking.join().expect("no panic");
+    assert!(reading.devices.iter().all(|device| device.memory.is_ok()));
+}
+
+#[test]
+fn a_card_that_hangs_its_driver_is_stuck_for_the_prober_and_read_anew_when_it_is_well() {
+    let fake = Fake::new("");
+    let pipe = fake.path("pipe");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
+    fake.set(&two_cards(&format!("hang nvmlDeviceGetMemoryInfo_v2 {}\n", pipe.display())));
+    let (wake, awake) = mpsc::channel();
+    let mut nvidia = nvidia(&fake);
+    let woken = move || wake.send(()).unwrap_or_default();
+    let prober = Prober::new("nvml", Duration::from_secs(2), move || nvidia.observe(), woken).expect("a thread");
+    let at = |seconds| Now::ZERO.after(Duration::from_secs(seconds));
+    prober.start(at(1));
+    let hanging = fs::OpenOptions::new().write(true).open(&pipe).expect("the call opened it too");
+    assert_eq!(prober.poll(at(30)), Probe::Stuck { since: at(1) });
+    fake.set(&two_cards(""));
+    drop(hanging);
+    awake.recv().expect("the call came back");
+    assert_eq!(prober.poll(at(31)), Probe::Idle, "what it read before it hung is not used");
+    prober.start(at(31));
+    awake.recv().expect("an answer");
+    let Probe::Answered(reading) = prober.poll(at(31)) else { panic!("an answer lies ready") };
     assert!(reading.devices.iter().all(|device| device.memory.is_ok()));
 }
 
