@@ -11,7 +11,7 @@
 //!   attention           tokens × (4 embeddings + 2 queries + keys + values),
 //!                       and without flash attention one embedding and heads × cells more
 //!   states              tokens × (5 embeddings + projections) + slots × (state + convolution)
-//!   results             tokens × 5 embeddings + rows × vocabulary
+//!   results             tokens × 5 embeddings + rows × vocabulary, unless a mask has room for these
 //! ```
 //!
 //! in numbers of four bytes. The terms were measured, one by one, on the corpus of `motorpool-testkit` with build
@@ -55,7 +55,7 @@ fn apart(shape: &ModelShape, settings: &LaunchSettings) -> (Bytes, [Phase; 4]) {
         feed(&shape.widths, batch),
         attention(shape, settings, (batch, cells)),
         states(&shape.widths, batch),
-        results(shape, settings, batch),
+        results(shape, settings, (batch, cells)),
     ];
     (always, phases)
 }
@@ -127,26 +127,37 @@ fn states(widths: &Widths, batch: Batch) -> Phase {
     Phase { activations: width.saturating_mul(batch.tokens), exact: fixed }
 }
 
-/// An encoder ends with its last layer; whatever else computes vectors computes logits too, of every token.
-fn results(shape: &ModelShape, settings: &LaunchSettings, batch: Batch) -> Phase {
+/// An encoder ends with its last layer; whatever else computes vectors computes logits too, of every token. They take
+/// the place of a mask, which nobody needs any more, when they fit into it.
+fn results(shape: &ModelShape, settings: &LaunchSettings, (batch, cells): (Batch, Cells)) -> Phase {
     let rows = match settings.purpose {
         _ if shape.keeps_nothing => 0,
         Purpose::Generate => batch.slots,
         Purpose::Embed => batch.tokens,
     };
     let width = shape.widths.embedding.saturating_mul(5);
-    Phase { activations: width.saturating_mul(batch.tokens), exact: rows.saturating_mul(shape.n_vocab) }
+    let logits = rows.saturating_mul(shape.n_vocab);
+    let fits = numbers(logits) <= mask(shape, settings, (batch, cells), Reach::Everything);
+    Phase { activations: width.saturating_mul(batch.tokens), exact: if fits { 0 } else { logits } }
 }
 
-fn masks(shape: &ModelShape, settings: &LaunchSettings, (batch, cells): (Batch, Cells)) -> Bytes {
-    let columns = |heads, reach| if heads == 0 { 0 } else { seen(shape, reach, (batch, cells)) };
-    let full = columns(shape.widths.heads, Reach::Everything);
-    let window = columns(shape.widths.window_heads, Reach::Window);
+fn masks(shape: &ModelShape, settings: &LaunchSettings, of: (Batch, Cells)) -> Bytes {
+    let mask = |reach| mask(shape, settings, of, reach);
+    mask(Reach::Everything).saturating_add(mask(Reach::Window))
+}
+
+/// Half-precision numbers with flash attention, single-precision without; nothing where no layer has this reach.
+fn mask(shape: &ModelShape, settings: &LaunchSettings, of: (Batch, Cells), reach: Reach) -> Bytes {
+    let heads = match reach {
+        Reach::Everything => shape.widths.heads,
+        Reach::Window => shape.widths.window_heads,
+    };
     let element = match settings.flash_attention {
+        _ if heads == 0 => 0,
         FlashAttention::On => 2,
         FlashAttention::Off => 4,
     };
-    Bytes::new(full.saturating_add(window)).saturating_mul(batch.tokens).saturating_mul(element)
+    Bytes::new(seen(shape, reach, of)).saturating_mul(of.0.tokens).saturating_mul(element)
 }
 
 /// Quantised keys and values are rotated by a square matrix for each kind of cache: of keys as wide as the largest

@@ -124,6 +124,17 @@ fn what_is_computed_and_answered_is_within_two_hundredths_of_what_the_engine_pri
 }
 
 #[test]
+fn logits_take_the_place_of_a_mask_when_they_fit() {
+    // One token of 262,144 logits takes 1 MiB; its mask of so many cells takes 2 bytes a cell.
+    let compute = |context: u32| {
+        let one = LaunchSettings { physical_batch: 1, purpose: Purpose::Embed, ..settings(context, 1, F16) };
+        estimate(&gemma(), &one, &Calibration { activations_per_mille: 1000, ..Calibration::default() }).compute_host
+    };
+    let drop = compute(524_032).get() + 512 - compute(524_288).get();
+    assert!(drop > 1 << 19, "the mask serves: {drop}");
+}
+
+#[test]
 fn a_checkpoint_holds_the_windows_of_one_slot() {
     // Fifteen layers see a window of 512 tokens: 15 KiB a token.
     let with = |checkpoints, slots| {

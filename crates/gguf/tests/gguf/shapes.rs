@@ -277,10 +277,11 @@ fn settings() -> impl Strategy<Value = LaunchSettings> {
     })
 }
 
+/// Without a vocabulary: logits can find room in a mask that grows, and then a longer context takes less.
 fn gemma() -> ModelShape {
     let writer = keys("gemma3").set("gemma3.attention.head_count", 4_u32);
     let writer = writer.set("gemma3.attention.sliding_window", 512_u32);
-    shape(&tensor(writer, "token_embd.weight", &[64, 300])).expect("valid")
+    shape(&tensor(writer, "blk.0.ffn_up.weight", &[64, 300])).expect("valid")
 }
 
 proptest! {
