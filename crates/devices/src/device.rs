@@ -20,6 +20,8 @@ pub struct DeviceReading {
     pub index: Option<u32>,
     /// `<domain>:<bus>:<device>.<function>`, four hexadecimal digits of domain, lower case.
     pub pci: Option<String>,
+    /// What `CUDA_VISIBLE_DEVICES` and `ROCR_VISIBLE_DEVICES` call it in any order: `GPU-…`.
+    pub visible_as: Option<String>,
     /// When the reading began.
     pub taken_at: Now,
     /// Its memory.
@@ -29,6 +31,35 @@ pub struct DeviceReading {
     pub by_process: Option<BTreeMap<u32, Bytes>>,
     /// System memory that the driver lets the device use (GTT), where it is told.
     pub shared: Option<DeviceMemory>,
+}
+
+/// What does not change while the machine runs, so that it may be remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) source: DeviceSource,
+    pub(crate) name: String,
+    pub(crate) pci: Option<String>,
+    pub(crate) visible_as: Option<String>,
+    pub(crate) kind: DeviceKind,
+}
+
+impl Identity {
+    /// A reading that says who and not how much.
+    pub(crate) fn without_figures(&self, id: DeviceId, taken_at: Now, why: NoFigures) -> DeviceReading {
+        DeviceReading {
+            id,
+            source: self.source,
+            kind: self.kind,
+            name: self.name.clone(),
+            index: None,
+            pci: self.pci.clone(),
+            visible_as: self.visible_as.clone(),
+            taken_at,
+            memory: Err(why),
+            by_process: None,
+            shared: None,
+        }
+    }
 }
 
 /// Who was asked about a device.
@@ -65,7 +96,7 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// The figures of `total` with `free` left; an absurd pair is no reading.
+    /// The figures of `total` with `free` left; an absurd pair is no figure.
     pub(crate) fn new(total: Bytes, free: Bytes) -> Result<Self, NoFigures> {
         if total.is_zero() || free > total {
             return Err(NoFigures::Other(format!("{} of {} bytes are free", free.get(), total.get())));

@@ -9,6 +9,7 @@
 //! | --- | --- | --- |
 //! | [`DeviceReading`] | `device.rs` | what every source of devices below makes |
 //! | [`Nvidia`] | `nvidia.rs` | NVML, the library of NVIDIA's driver |
+//! | [`Amdgpu`] | `amdgpu.rs`, `fdinfo.rs` | `/sys/class/drm/card*/device`, `/proc/<pid>/fdinfo` |
 //! | [`Prober`] | `prober.rs` | a probe that may block for ever, on its own thread |
 //! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
 //! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
@@ -17,15 +18,18 @@
 //!
 //! All but NVML is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the process facts
 //! `None`.
+mod amdgpu;
 mod cgroup;
 mod clock;
 mod device;
+mod fdinfo;
 mod listener;
 mod nvidia;
 mod prober;
 mod process;
 mod ram;
 
+pub use amdgpu::Amdgpu;
 pub use clock::{boot_id, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use listener::listens;

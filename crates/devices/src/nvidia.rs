@@ -9,7 +9,7 @@
 //!   and the answer is why it has no figures. After a loss the library is started anew, else a card that came back
 //!   would stay lost.
 use crate::{
-    device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures},
+    device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, Identity, NoFigures},
     now,
 };
 use motorpool_vocab::{Bytes, DeviceId, Now};
@@ -60,14 +60,6 @@ pub enum Driver {
     },
     /// The library is there and fails.
     Failed(NoFigures),
-}
-
-/// What does not change while the machine runs.
-#[derive(Clone, Debug)]
-struct Identity {
-    name: String,
-    pci: Option<String>,
-    kind: DeviceKind,
 }
 
 impl Nvidia {
@@ -153,27 +145,11 @@ impl Nvidia {
         let pci = device.pci_info().ok().map(|pci| pci_address(&pci.bus_id));
         let pci = pci.or_else(|| before.and_then(|identity| identity.pci.clone()));
         let kind = kind_of(&name, &memory).or(before.map(|identity| identity.kind)).unwrap_or(DeviceKind::Unknown);
-        let identity = Identity { name, pci, kind };
+        let visible_as = Some(id.0.to_string());
+        let identity = Identity { source: DeviceSource::Nvml, name, pci, visible_as, kind };
         let by_process = processes_of(device);
         self.known.insert(id.clone(), identity.clone());
         DeviceReading { index, memory, by_process, ..identity.without_figures(id, taken_at, NoFigures::SharesRam) }
-    }
-}
-
-impl Identity {
-    fn without_figures(&self, id: DeviceId, taken_at: Now, why: NoFigures) -> DeviceReading {
-        DeviceReading {
-            id,
-            source: DeviceSource::Nvml,
-            kind: self.kind,
-            name: self.name.clone(),
-            index: None,
-            pci: self.pci.clone(),
-            taken_at,
-            memory: Err(why),
-            by_process: None,
-            shared: None,
-        }
     }
 }
 

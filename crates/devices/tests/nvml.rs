@@ -45,7 +45,7 @@ fn a_card_is_read_whole() {
     assert!(reading.unnamed.is_empty());
     let a = device(&reading.devices, A);
     assert_eq!((a.name.as_str(), a.kind, a.index), ("NVIDIA GeForce RTX 3090", DeviceKind::Card, Some(0)));
-    assert_eq!(a.pci.as_deref(), Some("0000:01:00.0"));
+    assert_eq!((a.pci.as_deref(), a.visible_as.as_deref()), (Some("0000:01:00.0"), Some(A)));
     let memory = a.memory.clone().expect("figures");
     assert_eq!((memory.total, memory.free), (Bytes::gib(24), Bytes::gib(22)));
     assert_eq!(memory.used, Bytes::gib(2), "what the driver keeps for itself is not free");
