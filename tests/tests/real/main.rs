@@ -3,5 +3,6 @@
 //! The first test that runs installs both, once, and says so on standard error; that takes some minutes and a network.
 #![cfg(target_os = "linux")]
 mod crash;
+mod estimates;
 mod serving;
 mod up;
