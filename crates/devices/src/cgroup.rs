@@ -1,8 +1,8 @@
-//! Memory limits of the control groups around this process: v1, v2, or both side by side.
+//! Memory limits of the control groups around this process, and deaths in ours: v1, v2, or both side by side.
 //!
 //! The kernel charges a process to its group and to every group above it, so the whole path counts. Where a group
 //! is mounted is read from `mountinfo`, not assumed: in a container the mount shows only our own part of the tree.
-use crate::{ReadingError, read};
+use crate::{ReadingError, check_supported, read};
 use motorpool_vocab::Bytes;
 use std::{
     io,
@@ -24,6 +24,8 @@ struct Version {
     usage: &'static str,
     reclaimable: &'static [&'static str],
     inherited_limit: Option<&'static str>,
+    /// Where deaths for want of memory are counted, as `oom_kill <n>`.
+    kills: &'static str,
 }
 
 // `memory.high` does not kill but throttles to a crawl, so it is as good as a limit.
@@ -32,12 +34,14 @@ static V2: Version = Version {
     usage: "memory.current",
     reclaimable: &["inactive_file", "active_file", "slab_reclaimable"],
     inherited_limit: None,
+    kills: "memory.events",
 };
 static V1: Version = Version {
     limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
     reclaimable: &["total_inactive_file", "total_active_file"],
     inherited_limit: Some("hierarchical_memory_limit"),
+    kills: "memory.oom_control",
 };
 /// v1 has no word for "no limit", only a number near 2^63.
 const V1_NO_LIMIT: u64 = 1 << 62;
@@ -57,6 +61,27 @@ pub(crate) fn observe_bound(root: &Path) -> Result<Bound, ReadingError> {
         }
     }
     Ok(bound)
+}
+
+/// How many processes of our control group the kernel has killed for want of memory; with v2 those of the groups
+/// below too. `None`: nobody counts, for there is no group, or an old kernel. `root` is `/` but in tests.
+pub fn observe_oom_kills(root: &Path) -> Result<Option<u64>, ReadingError> {
+    check_supported()?;
+    let (Some(groups), Some(mounts)) =
+        (optional(root.join("proc/self/cgroup"))?, optional(root.join("proc/self/mountinfo"))?)
+    else {
+        return Ok(None);
+    };
+    for mount in mounts.lines().filter_map(Mount::parse) {
+        let folder = mount.group_in(&groups).and_then(|group| mount.folders(root, group).into_iter().next());
+        let Some(path) = folder.map(|folder| folder.join(mount.version.kills)) else { continue };
+        let Some(text) = optional(path.clone())? else { continue };
+        if let Some(count) = text.lines().find_map(|line| line.strip_prefix("oom_kill ")) {
+            let malformed = ReadingError::Malformed { path, what: "number of kills" };
+            return count.trim().parse().map(Some).map_err(|_| malformed);
+        }
+    }
+    Ok(None)
 }
 
 fn tighter(a: Bound, b: Bound) -> Bound {

@@ -27,7 +27,7 @@ pub struct DeviceReading {
     /// Its memory.
     pub memory: Result<DeviceMemory, NoFigures>,
     /// Bytes by process id, as the driver numbers processes: in a container those may be the host's
-    ///. `None`: not told, or not for each process.
+    /// ([`PidSpace`](crate::PidSpace)). `None`: not told, or not for each process.
     pub by_process: Option<BTreeMap<u32, Bytes>>,
     /// System memory that the driver lets the device use (GTT), where it is told.
     pub shared: Option<DeviceMemory>,

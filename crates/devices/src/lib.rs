@@ -10,8 +10,12 @@
 //! | [`DeviceReading`] | `device.rs` | what every source of devices below makes |
 //! | [`Nvidia`] | `nvidia.rs` | NVML, the library of NVIDIA's driver |
 //! | [`Amdgpu`] | `amdgpu.rs`, `fdinfo.rs` | `/sys/class/drm/card*/device`, `/proc/<pid>/fdinfo` |
+//! | [`EngineDevice`] | `device_list.rs` | what the engine prints |
+//! | [`foreign_use`], [`foreign_ram`], [`PidSpace`] | `foreign.rs` | the readings above |
 //! | [`Prober`] | `prober.rs` | a probe that may block for ever, on its own thread |
 //! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
+//! | [`MemoryPressure`], [`observe_oom_kills`] | `pressure.rs`, `cgroup.rs` | `/proc/pressure/memory`, `memory.events` |
+//! | [`TreeMemory`], [`observe_mapped_files`] | `tree.rs` | `/proc/<pid>/{smaps_rollup,status,maps}` |
 //! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
 //! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
 //! | [`now`], [`boot_id`] | `clock.rs` | `CLOCK_BOOTTIME`, `/proc/sys/kernel/random/boot_id` |
@@ -22,24 +26,33 @@ mod amdgpu;
 mod cgroup;
 mod clock;
 mod device;
+mod device_list;
 mod fdinfo;
+mod foreign;
 mod listener;
 mod nvidia;
+mod pressure;
 mod prober;
 mod process;
 mod ram;
+mod tree;
 
 pub use amdgpu::Amdgpu;
+pub use cgroup::observe_oom_kills;
 pub use clock::{boot_id, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
+pub use device_list::{EngineDevice, parse_device_list, parse_used_devices};
+pub use foreign::{OurPart, PidSpace, foreign_ram, foreign_use, tenants};
 pub use listener::listens;
 pub use nvidia::{Driver, Nvidia, NvidiaReading};
+pub use pressure::{MemoryPressure, observe_memory_pressure};
 pub use prober::{Probe, Prober, Started};
 pub use process::{
     ProcessFacts, ProcessMemory, clean_file_ranges, descendants, descendants_in, environment_value, executable,
     has_environment, n_open_fds, observe_io, observe_memory, observe_process, pids, processes, processes_with,
 };
 pub use ram::{Ram, observe_ram};
+pub use tree::{TreeMemory, observe_mapped_files, observe_tree};
 
 use std::{io, path::PathBuf};
 

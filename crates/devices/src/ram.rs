@@ -163,6 +163,49 @@ mod tests {
         assert!(matches!(observe_ram(root.path()), Err(ReadingError::Unreadable { .. })));
     }
 
+    fn kills(files: &[(&str, &str)]) -> Option<u64> {
+        crate::observe_oom_kills(machine(files).path()).expect("a reading")
+    }
+
+    #[test]
+    fn deaths_for_want_of_memory_are_counted_in_our_own_group() {
+        let v2 = [
+            ("proc/self/cgroup", "0::/a\n"),
+            ("proc/self/mountinfo", V2),
+            ("sys/fs/cgroup/a/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 1\n"),
+        ];
+        assert_eq!(kills(&v2), Some(2));
+        let hybrid = [
+            ("proc/self/cgroup", "4:memory:/a\n0::/\n"),
+            ("proc/self/mountinfo", V1),
+            ("sys/fs/cgroup/memory/a/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"),
+        ];
+        assert_eq!(kills(&hybrid), Some(5));
+        assert_eq!(kills(&v2[..2]), None, "the top group counts nothing");
+        assert_eq!(kills(&[]), None);
+        let root = machine(&[v2[0], v2[1], ("sys/fs/cgroup/a/memory.events", "oom_kill many\n")]);
+        assert!(matches!(crate::observe_oom_kills(root.path()), Err(ReadingError::Malformed { .. })));
+    }
+
+    #[test]
+    fn the_tighter_of_two_hierarchies_binds_and_the_machine_may_have_less_than_a_group_leaves() {
+        let hybrid = |v1: &str, v2: &str| {
+            observed(&[
+                ("proc/self/cgroup", "4:memory:/a\n0::/b\n"),
+                ("proc/self/mountinfo", V1),
+                ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", v1),
+                ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "0\n"),
+                ("sys/fs/cgroup/unified/b/memory.max", v2),
+                ("sys/fs/cgroup/unified/b/memory.current", "0\n"),
+            ])
+        };
+        let (two, twelve) = ("2147483648\n", "12884901888\n");
+        assert_eq!(hybrid(two, twelve).limit, Some(Bytes::gib(2)));
+        assert_eq!(hybrid(twelve, two).limit, Some(Bytes::gib(2)));
+        let wide = hybrid(twelve, "max\n");
+        assert_eq!((wide.limit, wide.available), (Some(Bytes::gib(12)), Bytes::gib(8)), "MemAvailable is less");
+    }
+
     #[test]
     fn missing_figures_are_errors() {
         let root = machine(&[("proc/meminfo", "MemTotal: 5 kB\n")]);

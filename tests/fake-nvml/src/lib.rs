@@ -2,7 +2,8 @@
 //! without a graphics card, and for faults that no card shows on demand.
 //!
 //! Boundary: the few functions of NVML that Motorpool calls, with the layouts of `nvml.h`; nothing is kept between
-//! calls but the count of initialisations, the handles given out, and when a claim's process was first found dead.
+//! calls but the count of initialisations, the handles given out, the devices found lost, and when a claim's process
+//! was first found dead.
 //! The file is read again at each call. It is named by the environment's `MOTORPOOL_FAKE_NVML`; without that it is
 //! `<path of the library>.state`, so that tests of one process can each load a copy of their own.
 //!
@@ -37,7 +38,8 @@
 //! - `fault <function> <uuid> <error>`: that function fails for that device; `all` for every function that takes a
 //!   device, handles by index and UUID included. `init`, `count` and `driver` are functions without a device.
 //!   Errors: `driver-not-loaded`, `lost`, `not-supported`, `not-permitted`, `not-found`, `no-data`,
-//!   `reset-required`, `unknown`.
+//!   `reset-required`, `unknown`. A device found `lost` stays so until the library is shut down, whatever the file
+//!   says then.
 //! - `hang <function> <path>`: the function first reads that file to its end. On a named pipe it hangs from when a
 //!   writer has opened it until the writer closes it, so that a test knows both moments.
 //!

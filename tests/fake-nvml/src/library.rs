@@ -20,6 +20,9 @@ static N_INITIALISED: AtomicU32 = AtomicU32::new(0);
 /// UUIDs that handles were given out for; a handle is the place here, counted from one.
 static HANDLES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Devices found lost since the library was initialised: as with NVIDIA's, they stay so until it is shut down.
+static LOST: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// `nvmlDevice_t`.
 pub(crate) type Handle = *mut c_void;
 
@@ -38,9 +41,7 @@ pub(crate) fn begin_for(function: &str, handle: Handle) -> Result<(State, Device
         let handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
         handle.addr().checked_sub(1).and_then(|place| handles.get(place)).cloned().ok_or(INVALID_ARGUMENT)?
     };
-    if let Some(code) = state.fault(function, Some(&uuid)) {
-        return Err(code);
-    }
+    check(&state, function, &uuid)?;
     let device = state.device(&uuid).cloned().ok_or(GPU_IS_LOST)?;
     Ok((state, device))
 }
@@ -53,14 +54,27 @@ pub(crate) fn initialise() -> Result<(), Code> {
 
 pub(crate) fn shut_down() -> Result<(), Code> {
     let less = |n: u32| n.checked_sub(1);
-    N_INITIALISED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).map(drop).map_err(|_| UNINITIALIZED)
+    let before = N_INITIALISED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).map_err(|_| UNINITIALIZED)?;
+    if before == 1 {
+        LOST.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+    Ok(())
+}
+
+/// The fault of `function` for this device, if it has one.
+fn check(state: &State, function: &str, uuid: &str) -> Result<(), Code> {
+    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_lost = lost.iter().any(|known| known == uuid);
+    let fault = if is_lost { Some(GPU_IS_LOST) } else { state.fault(function, Some(uuid)) };
+    if fault == Some(GPU_IS_LOST) && !is_lost {
+        lost.push(uuid.to_owned());
+    }
+    fault.map_or(Ok(()), Err)
 }
 
 /// The handle of a device that exists and has no fault against `function`.
 pub(crate) fn handle_of(state: &State, function: &str, uuid: &str) -> Result<Handle, Code> {
-    if let Some(code) = state.fault(function, Some(uuid)) {
-        return Err(code);
-    }
+    check(state, function, uuid)?;
     if state.device(uuid).is_none() {
         return Err(NOT_FOUND);
     }
