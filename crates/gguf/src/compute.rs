@@ -3,8 +3,8 @@
 //! Nothing here is per layer: layers come one after another and use the same memory. What has to live together is
 //!
 //! ```text
-//! masks of attention    tokens × (cells + window cells) × 2, or × 4 without flash attention      all the time
-//! inputs                tokens × 12 numbers; rotations of a quantised cache                      all the time
+//! masks of attention    tokens × (cells + window cells) × 2, or × 4 without flash attention
+//! inputs                tokens × (12 numbers, and embeddings for each layer); rotations of a quantised cache
 //! and the largest of
 //!   feeding forward     tokens × (5 embeddings + gate + up + down)
 //!   experts             tokens × (5 embeddings + used × max(gate + up + down, embedding))
@@ -50,7 +50,8 @@ fn apart(shape: &ModelShape, settings: &LaunchSettings) -> (Bytes, [Phase; 4]) {
     let batch = Batch { tokens: settings.tokens_at_once(), slots: settings.n_slots() };
     let cells = Cells::of(shape, settings);
     let always = masks(shape, settings, (batch, cells)).saturating_add(rotations(shape, settings));
-    let always = always.saturating_add(numbers(batch.tokens.saturating_mul(INPUTS)));
+    let inputs = INPUTS.saturating_add(shape.widths.embeddings_of_layers);
+    let always = always.saturating_add(numbers(batch.tokens.saturating_mul(inputs)));
     let phases = [
         feed(&shape.widths, batch),
         attention(shape, settings, (batch, cells)),

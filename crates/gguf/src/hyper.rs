@@ -29,6 +29,8 @@ pub(crate) struct Keys {
     state: StateKeys,
     experts_used: u64,
     first_shared: usize,
+    /// Embeddings that a token has for every layer, together.
+    pub(crate) embeddings_of_layers: u64,
 }
 
 /// Numbers that decide what a sequence's state takes.
@@ -64,6 +66,7 @@ impl Keys {
             state: state(header, n_embd, heads.first().copied().unwrap_or(0)),
             experts_used: header.per_block("expert_used_count")?.into_iter().flatten().max().unwrap_or(0),
             first_shared: first_shared(header, n_blocks),
+            embeddings_of_layers: embeddings_of_layers(header, n_blocks),
             rules,
             n_blocks,
             n_embd,
@@ -190,6 +193,11 @@ fn compressed(header: &Header) -> Option<u64> {
     of("key").and(of("value"))
 }
 
+fn embeddings_of_layers(header: &Header, n_blocks: usize) -> u64 {
+    let each = header.hyper("embedding_length_per_layer_input").unwrap_or(0);
+    each.saturating_mul(u64::try_from(n_blocks).unwrap_or(u64::MAX))
+}
+
 fn first_shared(header: &Header, n_blocks: usize) -> usize {
     let shared = header.hyper("attention.shared_kv_layers").map(|n| n_blocks.saturating_sub(small(n)));
     shared.or_else(|| architecture::first_shared(header.architecture()?)).unwrap_or(n_blocks)
@@ -231,7 +239,8 @@ fn state(header: &Header, n_embd: u64, n_head: u64) -> StateKeys {
     let key = |name: &str| header.hyper(name).filter(|n| *n > 0);
     if let Some(head) = key("wkv.head_size") {
         let shifts = key("token_shift_count").unwrap_or(2).saturating_mul(n_embd);
-        let wide = n_embd.saturating_mul(4);
+        // Fifteen embeddings: mixtures with the token before, and what becomes of them.
+        let wide = n_embd.saturating_mul(15).div_ceil(2);
         return StateKeys { convolution: shifts, matrix: n_embd.saturating_mul(head), wide, inner: n_embd };
     }
     if let Some(cached) = key("shortconv.l_cache") {

@@ -63,6 +63,8 @@ pub(crate) enum Reach {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Widths {
     pub(crate) embedding: u64,
+    /// Embeddings that a token has for every layer, all together.
+    pub(crate) embeddings_of_layers: u64,
     pub(crate) feed: u64,
     /// Two times the queries, the keys and the values.
     pub(crate) attention: u64,
@@ -91,7 +93,11 @@ impl ModelShape {
             widest_values: layers.iter().filter_map(|l| l.attention).map(|a| a.values).max().unwrap_or(0),
             keeps_nothing: keys.rules.memory == Memory::Nothing,
             context_length: first.context_length(),
-            widths: Widths { embedding: keys.n_embd, ..Widths::default() },
+            widths: Widths {
+                embedding: keys.n_embd,
+                embeddings_of_layers: keys.embeddings_of_layers,
+                ..Widths::default()
+            },
             output: blocks.output,
             tied_output: blocks.tied_output,
             input: blocks.input,

@@ -4,6 +4,7 @@ use std::io::Cursor;
 
 mod bounds;
 mod damage;
+mod kinds;
 mod measured;
 mod metadata;
 mod properties;

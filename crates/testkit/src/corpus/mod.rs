@@ -6,6 +6,7 @@ mod attention;
 mod experts;
 mod recipe;
 mod states;
+mod unlike;
 
 use motorpool_gguf::{Purpose, write::Writer};
 
@@ -47,6 +48,10 @@ pub const FAMILIES: &[Family] = &[
     generating("lfm2", states::lfm2),
     generating("falcon-h1", states::falcon_h1),
     generating("qwen35", states::qwen35),
+    generating("cohere2", unlike::cohere2),
+    generating("jamba", unlike::jamba),
+    generating("gemma4", unlike::gemma4),
+    generating("rwkv7", unlike::rwkv7),
     Family { name: "bert", purpose: Purpose::Embed, build: attention::bert },
 ];
 

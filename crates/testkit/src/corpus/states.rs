@@ -4,15 +4,15 @@ use motorpool_gguf::{TensorType, write::Writer};
 
 /// The numbers of a state.
 #[derive(Clone, Copy)]
-struct State {
-    conv: u32,
-    inner: u32,
-    size: u32,
-    rank: u32,
-    groups: u32,
+pub(super) struct State {
+    pub(super) conv: u32,
+    pub(super) inner: u32,
+    pub(super) size: u32,
+    pub(super) rank: u32,
+    pub(super) groups: u32,
 }
 
-fn state_keys(recipe: Recipe, state: State) -> Recipe {
+pub(super) fn state_keys(recipe: Recipe, state: State) -> Recipe {
     recipe
         .key("ssm.conv_kernel", state.conv)
         .key("ssm.inner_size", state.inner)
