@@ -1,5 +1,8 @@
 //! A conversation over the daemon's own API: [`Chat`] asks and passes the answer on as it comes.
-use crate::client::{Client, ClientError};
+use crate::{
+    client::{Client, ClientError, Kind},
+    exit::Failure,
+};
 use bytes::Buf;
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -38,8 +41,13 @@ impl<'a> Chat<'a> {
         self
     }
 
-    /// Asks, and passes on what comes. The question and the whole answer become part of the conversation.
-    pub(crate) async fn ask(&mut self, question: &str, mut heard: impl FnMut(Heard<'_>)) -> Result<(), ClientError> {
+    /// Asks, and passes on what comes; who has heard enough ends it with a failure, and the daemon hears of that by the
+    /// end of the connection. The question and the whole answer become part of the conversation.
+    pub(crate) async fn ask(
+        &mut self,
+        question: &str,
+        mut heard: impl FnMut(Heard<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         self.messages.push(json!({ "role": "user", "content": question }));
         let answer = self.stream(&mut heard).await;
         let text = answer.inspect_err(|_| drop(self.messages.pop()))?;
@@ -47,24 +55,30 @@ impl<'a> Chat<'a> {
         Ok(())
     }
 
-    async fn stream(&self, heard: &mut impl FnMut(Heard<'_>)) -> Result<String, ClientError> {
+    async fn stream(&self, heard: &mut impl FnMut(Heard<'_>) -> Result<(), Failure>) -> Result<String, Failure> {
         let mut body = self.request(&self.messages);
         body["stream"] = true.into();
-        let mut lines = Lines::new(self.client.post_stream(PATH, &body).await?);
+        let (kind, body) = self.client.post_stream(PATH, &body).await?;
+        let mut lines = Lines::new(body);
+        if kind == Kind::Whole {
+            let answer = whole(&mut lines).await?;
+            heard(Heard::Text(&answer))?;
+            return Ok(answer);
+        }
         let mut answer = String::new();
         while let Some(line) = lines.next().await? {
             if let Some(remark) = line.strip_prefix(':') {
-                heard(Heard::Remark(remark.trim()));
+                heard(Heard::Remark(remark.trim()))?;
             }
             let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
             if data == "[DONE]" {
                 break;
             }
-            let event: Value = serde_json::from_str(data)?;
+            let event: Value = serde_json::from_str(data).map_err(ClientError::from)?;
             check(&event)?;
             let text = event["choices"][0]["delta"]["content"].as_str().unwrap_or_default();
             answer.push_str(text);
-            heard(Heard::Text(text));
+            heard(Heard::Text(text))?;
         }
         Ok(answer)
     }
@@ -82,6 +96,18 @@ impl<'a> Chat<'a> {
         let messages = [json!({ "role": "user", "content": question })];
         self.client.post(PATH, &self.request(&messages)).await
     }
+}
+
+/// The answer of an engine that does not stream.
+async fn whole(lines: &mut Lines) -> Result<String, ClientError> {
+    let mut document = String::new();
+    while let Some(line) = lines.next().await? {
+        document.push_str(&line);
+        document.push('\n');
+    }
+    let reply: Value = serde_json::from_str(&document)?;
+    check(&reply)?;
+    Ok(reply["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned())
 }
 
 /// After the head of a stream a refusal comes as an event.
@@ -144,6 +170,33 @@ mod tests {
         assert_eq!(take_line(&mut pending).as_deref(), Some("data: ab"));
         assert_eq!(take_line(&mut pending).as_deref(), Some(""));
         assert_eq!(take_line(&mut pending), None);
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_answers_whole_is_heard_whole() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        const BODY: &str = "{\"choices\":\n[{\"message\":{\"content\":\"Paris\"}}]}";
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let socket = folder.path().join("s.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).expect("bound");
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("asked");
+            stream.read_exact(&mut [0; 8]).await.expect("a request");
+            let head = format!("content-type: application/json\r\ncontent-length: {}", BODY.len());
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{BODY}").as_bytes()).await.expect("taken");
+            stream.read_to_end(&mut Vec::new()).await
+        });
+        let client = Client::new(&socket);
+        let mut said = String::new();
+        let mut chat = Chat::new(&client, "m");
+        let asked = chat.ask("Where?", |heard| {
+            if let Heard::Text(text) = heard {
+                said.push_str(text);
+            }
+            Ok(())
+        });
+        asked.await.expect("heard");
+        assert_eq!(said, "Paris");
     }
 
     #[test]

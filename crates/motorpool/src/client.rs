@@ -62,6 +62,15 @@ fn refused(status: StatusCode, code: &str, what: String) -> Failure {
     Failure::new(exit, what, cure)
 }
 
+/// The form of an answer to whoever asked for a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Events, as they were asked for.
+    Events,
+    /// One document: not every engine can stream.
+    Whole,
+}
+
 /// A whole answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -90,9 +99,12 @@ impl Client {
         parse(&self.ask(json(path), body.to_string().into()).await?)
     }
 
-    /// The answer to `POST path` as it comes, frame by frame. A refusal is read whole.
-    pub(crate) async fn post_stream(&self, path: &str, body: &Value) -> Result<Incoming, ClientError> {
-        streaming(self.send(json(path), body.to_string().into()).await?).await
+    /// The answer to `POST path` as it comes, frame by frame, and its form. A refusal is read whole.
+    pub(crate) async fn post_stream(&self, path: &str, body: &Value) -> Result<(Kind, Incoming), ClientError> {
+        let response = self.send(json(path), body.to_string().into()).await?;
+        let events = |kind: &http::HeaderValue| kind.as_bytes().starts_with(b"text/event-stream");
+        let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(events);
+        Ok((if is_stream { Kind::Events } else { Kind::Whole }, streaming(response).await?))
     }
 
     /// The answer to `GET path` as it comes, frame by frame. A refusal is read whole.

@@ -4,8 +4,16 @@
 //! quietly.
 use crate::exit::{Exit, Failure};
 use comfy_table::{Cell, ContentArrangement, Table, presets::NOTHING};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use serde::Serialize;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    os::fd::AsFd,
+};
+use tokio::sync::oneshot;
 
 /// Whom data is printed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +50,29 @@ pub(crate) fn write(text: &str) -> Result<(), Failure> {
         io::ErrorKind::BrokenPipe => Failure::silent(Exit::Done),
         _ => Failure::new(Exit::Failed, format_args!("cannot write the output: {error}"), "check where it goes"),
     })
+}
+
+/// Does `work` that prints as it goes, and ends it as soon as nobody reads what it prints.
+pub(crate) async fn while_read(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tokio::select! {
+        done = work => done,
+        () = reader_gone(io::stdout()) => Err(Failure::silent(Exit::Done)),
+    }
+}
+
+/// Returns when `stream` is a pipe, a socket or a terminal, and its other end is gone. A file is always there.
+async fn reader_gone(stream: impl AsFd + Send + 'static) {
+    let (gone, told) = oneshot::channel();
+    // A thread of its own: nothing waits for it at the end, and the stream, which others share, stays as it is.
+    std::thread::spawn(move || {
+        // Asked for nothing, the kernel tells of errors and hang-ups only.
+        let mut watched = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+        while let Err(Errno::EINTR) = poll(&mut watched, PollTimeout::NONE) {}
+        let _ = gone.send(watched[0].any().unwrap_or(false));
+    });
+    if told.await != Ok(true) {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Says one line about the work on stderr. Nothing depends on its being heard.
@@ -107,6 +138,22 @@ pub(crate) enum Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_goes_is_noticed_without_a_write_and_a_file_never_goes() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let file = tempfile::tempfile().expect("a temporary file");
+        let mut gone = std::pin::pin!(reader_gone(writer));
+        tokio::select! {
+            biased;
+            () = gone.as_mut() => panic!("somebody reads"),
+            () = std::future::ready(()) => drop(reader),
+        }
+        tokio::select! {
+            () = gone => {}
+            () = reader_gone(file) => panic!("it is a file"),
+        }
+    }
 
     #[test]
     fn a_table_off_the_terminal_keeps_its_cells_whole_and_its_ends_clean() {

@@ -4,7 +4,7 @@ use motorpool_testkit::{Behaviour, eventually, text};
 use motorpool_tests::e2e::{House, talk::Said};
 use serde_json::json;
 use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 #[tokio::test]
 async fn engines_and_models_are_shown_to_people_and_to_programs() {
@@ -36,6 +36,30 @@ async fn a_question_is_answered_on_standard_output() {
     assert_eq!((outcome.code, outcome.stdout.trim()), (Some(0), text("hello", 8).trim()));
     let whole = daemon.cli(&["run", "a", "hello", "--json"]).await.json();
     assert_eq!(whole["choices"][0]["message"]["content"], text("hello", 8));
+    daemon.stop().await;
+}
+
+/// `motorpool <args>` in this house, whose reader takes so many bytes and goes. It must end by itself, quietly.
+async fn read_only(house: &House, args: &[&str], n_bytes: usize) {
+    let mut command = house.command(args);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut stdout = child.stdout.take().expect("piped");
+    stdout.read_exact(&mut vec![0; n_bytes]).await.expect("so much is printed");
+    drop(stdout);
+    let output = child.wait_with_output().await.expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.trim()), (Some(0), ""), "{args:?}");
+}
+
+#[tokio::test]
+async fn whoever_reads_no_more_of_an_answer_or_a_log_ends_the_command_and_frees_the_slot() {
+    let mut house = House::new();
+    let never = gate(&house, "never");
+    house.fake("a", &pausing(20, 10, &never));
+    let daemon = house.start().await;
+    read_only(&house, &["run", "a", "hello"], 10).await;
+    daemon.until_quiet().await;
+    read_only(&house, &["logs", "-f", "a"], 10).await;
     daemon.stop().await;
 }
 

@@ -8,8 +8,12 @@ use motorpool_tests::e2e::{
 async fn up_ends_in_an_answer_a_pool_and_an_address_and_stops_when_asked() {
     let house = house().await;
     house.write_config();
-    let daemon = Daemon::start_as(&house, &["up", "--yes"], "OpenAI-compatible address: http://").await;
+    let daemon = Daemon::start_as(&house, &["up", "--yes"], "serving on http://").await;
     let printed = daemon.printed();
+    assert!(
+        printed.contains("OpenAI-compatible address: http://") && printed.contains("stop with Ctrl-C"),
+        "{printed}"
+    );
     let (answer, pool) = printed.split_once("\nENGINE").unwrap_or_else(|| panic!("the pool: {printed}"));
     assert!(answer.contains("Paris"), "an answer: {printed}");
     assert!(pool.contains(&format!("llama-server:{MODEL}:0")) && pool.contains("ready"), "{pool}");
@@ -38,7 +42,7 @@ async fn up_takes_a_file_of_its_users() {
     let file = house.path("models/mine.gguf");
     std::os::unix::fs::symlink(model_file(), &file).expect("made");
     let path = file.to_str().expect("UTF-8");
-    let daemon = Daemon::start_as(&house, &["up", path], "OpenAI-compatible address: http://").await;
+    let daemon = Daemon::start_as(&house, &["up", path], "serving on http://").await;
     assert!(daemon.status().await.engines.iter().any(|engine| engine.phase == "ready"), "{}", daemon.log());
     daemon.stop().await;
 }

@@ -1,28 +1,32 @@
 //! `motorpool load` and `motorpool unload`.
 use crate::{
     args::{Load, Unload},
-    client::{Client, escaped},
+    client::{Client, ClientError, escaped},
     exit::Failure,
     out::Out,
     progress::{Progress, Unit},
     status::Status,
 };
 use motorpool_vocab::EngineKey;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 const API: &str = "/api/motorpool/v1";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn load(client: &Client, out: Out, Load { model }: Load) -> Result<(), Failure> {
-    let (path, body) = (format!("{API}/models/{}/load", escaped(&model)), json!({}));
-    let mut progress = Progress::begin(&format!("loading {model}"), Unit::Percent);
-    let answer = tokio::select! {
-        answer = client.post(&path, &body) => answer?,
-        () = follow(client, &model, &mut progress) => unreachable!("it follows until it is dropped"),
-    };
-    drop(progress);
+    let answer = until_ready(client, &model).await?;
     out.data(&answer, || format!("{model} is ready\n"))
+}
+
+/// Has `model` loaded, and shows how far it is.
+pub(super) async fn until_ready(client: &Client, model: &str) -> Result<Value, ClientError> {
+    let (path, body) = (format!("{API}/models/{}/load", escaped(model)), json!({}));
+    let mut progress = Progress::begin(&format!("loading {model}"), Unit::Percent);
+    tokio::select! {
+        answer = client.post(&path, &body) => answer,
+        () = follow(client, model, &mut progress) => unreachable!("it follows until it is dropped"),
+    }
 }
 
 /// Shows how far the load of `model` is, as long as it is polled.

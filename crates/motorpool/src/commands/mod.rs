@@ -15,6 +15,7 @@ use crate::{
     client::Client,
     dirs::Dirs,
     exit::Failure,
+    out,
     settings::Settings,
 };
 
@@ -27,12 +28,12 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Up(command) => up::perform(&dirs, out, (config, command)).await,
         Command::Serve => serve::perform(&dirs, out, &settings()?).await,
-        Command::Run(command) => run::perform(&client, out, command).await,
+        Command::Run(command) => out::while_read(run::perform(&client, out, command)).await,
         Command::Ps => ps::perform(&client, out).await,
         Command::Models => ps::models(&client, out).await,
         Command::Load(command) => load::load(&client, out, command).await,
         Command::Unload(command) => load::unload(&client, out, command).await,
-        Command::Logs(command) => logs::perform(&client, out, command).await,
+        Command::Logs(command) => out::while_read(logs::perform(&client, out, command)).await,
         Command::Denials(command) => denials::perform(out, command),
         Command::Doctor => doctor::perform(&dirs, out, config).await,
         Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,

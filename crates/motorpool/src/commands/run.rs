@@ -58,18 +58,19 @@ async fn converse(chat: &mut Chat<'_>) -> Result<(), Failure> {
 
 /// Prints an answer as it comes.
 pub(super) async fn answer(chat: &mut Chat<'_>, question: &str) -> Result<(), Failure> {
-    let (mut written, mut begun) = (Ok(()), false);
-    let asked = chat.ask(question, |heard| match heard {
-        // Many models begin with a space or an empty line.
-        Heard::Text(text) if !begun && text.trim().is_empty() => {}
-        Heard::Text(text) if written.is_ok() => {
-            written = out::write(if begun { text } else { text.trim_start() });
-            begun = true;
+    let mut begun = false;
+    let asked = chat.ask(question, |heard| {
+        match heard {
+            // Many models begin with a space or an empty line.
+            Heard::Text(text) if begun || !text.trim().is_empty() => {
+                out::write(if begun { text } else { text.trim_start() })?;
+                begun = true;
+            }
+            Heard::Remark(remark) if !remark.is_empty() => out::say(remark),
+            Heard::Text(_) | Heard::Remark(_) => {}
         }
-        Heard::Remark(remark) if !remark.is_empty() => out::say(remark),
-        Heard::Text(_) | Heard::Remark(_) => {}
+        Ok(())
     });
     asked.await?;
-    written?;
     out::write("\n")
 }

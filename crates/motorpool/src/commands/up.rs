@@ -4,9 +4,9 @@
 //! running already? ─ yes ─► its pool and address
 //!       │ no
 //! engine there? ─ no ─► ask, build ─┐
-//! model there?  ─ no ─► fetch ──────┤─► serve ─► load ─► one question ─► pool, address ─► serve on
+//! model there?  ─ no ─► fetch ──────┤─► serve ─► load ─► address ─► one question ─► pool ─► serve on
 //! ```
-use super::{ps, run};
+use super::{load, ps, run};
 use crate::{
     args::Up,
     chat::Chat,
@@ -25,13 +25,14 @@ use crate::{
     settings::Settings,
     status::Status,
 };
-use motorpool_catalog::{LogLevel, Manifest, Model, ModelSource};
+use motorpool_catalog::{Capability, LogLevel, Manifest, Model, ModelSource};
 use serde_json::{Value, json};
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
 /// The model when nothing names one.
 const DEFAULT: &str = "default";
-const GREETING_TOKENS: u32 = 100;
+/// A model that was not taught to chat goes on and on.
+const GREETING_TOKENS: u32 = 64;
 const QUESTION: &str = "What is the capital of France?";
 
 pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>, Up)) -> Result<(), Failure> {
@@ -47,7 +48,11 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>,
     let client = Client::new(&dirs.control_socket());
     let answered = tokio::select! {
         answered = greet(&client, out, &model) => Some(answered),
-        () = signals.stop() => None,
+        () = signals.stop() => {
+            // Whatever was being said is no whole line.
+            out::say("");
+            None
+        }
     };
     match answered {
         Some(Ok(())) => daemon.serve(&mut signals).await,
@@ -127,20 +132,24 @@ async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Resul
     Ok(())
 }
 
-/// One question, its answer as it comes, then the pool and the address.
+/// Loads the model; then the address, one question, its answer as it comes, and the pool.
 async fn greet(client: &Client, out: Out, model: &Model) -> Result<(), Failure> {
-    out::say(format_args!("asking {}: {QUESTION}", model.id));
     let mut chat = Chat::new(client, model.id.as_str()).at_most(GREETING_TOKENS);
     if out.form == Form::Json {
         let reply = chat.ask_whole(QUESTION).await?;
         let (_, status) = Status::ask(client).await?;
         return out.data(&json!({ "reply": reply, "status": status }), String::new);
     }
-    run::answer(&mut chat, QUESTION).await?;
+    load::until_ready(client, model.id.as_str()).await?;
     let (status, _) = Status::ask(client).await?;
-    out::write(&format!("\n{}", ps::for_people(&status)))?;
-    if let Some(address) = status.listen.iter().find(|address| address.starts_with("http")) {
-        out::write(&format!("\nOpenAI-compatible address: {address}/v1\nstop with Ctrl-C\n"))?;
+    let address = status.listen.iter().find(|address| address.starts_with("http"));
+    let address = address.map_or_else(String::new, |address| format!("OpenAI-compatible address: {address}/v1\n"));
+    // Before the answer, which may be long and make no sense.
+    out::write(&format!("\n{address}stop with Ctrl-C\n\n"))?;
+    if model.capabilities.contains(&Capability::Chat) {
+        out::say(format_args!("asking {}: {QUESTION}", model.id));
+        run::answer(&mut chat, QUESTION).await?;
     }
-    Ok(())
+    let (status, _) = Status::ask(client).await?;
+    out::write(&format!("\n{}", ps::for_people(&status)))
 }
