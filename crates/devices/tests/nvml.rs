@@ -166,6 +166,22 @@ fn an_unknown_error_is_no_figure_either() {
 }
 
 #[test]
+fn what_cannot_change_is_remembered_of_a_device_that_fails() {
+    let fake = Fake::new(&two_cards(""));
+    let mut nvidia = nvidia(&fake);
+    nvidia.observe();
+    fake.set(&two_cards(&format!(
+        "fault nvmlDeviceGetMemoryInfo_v2 {A} unknown\nfault nvmlDeviceGetName {A} unknown\n\
+         fault nvmlDeviceGetPciInfo_v3 {A} unknown\n"
+    )));
+    let devices = nvidia.observe().devices;
+    let a = device(&devices, A);
+    assert_eq!((a.kind, a.name.as_str()), (DeviceKind::Card, "NVIDIA GeForce RTX 3090"));
+    assert_eq!(a.pci.as_deref(), Some("0000:01:00.0"));
+    assert!(matches!(a.memory, Err(NoFigures::Other(_))), "and nothing else");
+}
+
+#[test]
 fn a_card_of_zero_bytes_has_no_figures() {
     let fake = Fake::new(&format!("device uuid={A} total=0 name=strange\n"));
     let devices = nvidia(&fake).observe().devices;
@@ -184,9 +200,10 @@ fn a_partitioned_card_is_told_and_has_no_figures() {
 fn a_process_that_computes_and_draws_is_counted_once_by_the_larger_figure() {
     let devices = observed(&format!(
         "process uuid={A} pid=7 bytes=100\nprocess uuid={A} pid=7 bytes=300 kind=graphics\n\
-         process uuid={A} pid=8 bytes=50 kind=graphics\nprocess uuid={B} pid=7 bytes=1\n"
+         process uuid={A} pid=8 bytes=50 kind=graphics\nprocess uuid={B} pid=7 bytes=1\n\
+         process uuid={A} pid=9 bytes=20\nprocess uuid={A} pid=9 bytes=10 kind=graphics\n"
     ));
-    let expected = BTreeMap::from([(7, Bytes::new(300)), (8, Bytes::new(50))]);
+    let expected = BTreeMap::from([(7, Bytes::new(300)), (8, Bytes::new(50)), (9, Bytes::new(20))]);
     assert_eq!(device(&devices, A).by_process, Some(expected));
     assert_eq!(device(&devices, B).by_process, Some(BTreeMap::from([(7, Bytes::new(1))])));
 }

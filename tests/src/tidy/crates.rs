@@ -1,7 +1,7 @@
 //! Checks what crates depend on, as `cargo metadata` tells it.
 use super::{
     Complaint,
-    house::{self, Crate, FOR_PURE_TESTS, Nature, RESERVED},
+    house::{self, Crate, FOR_PURE_TESTS, Nature, RESERVED, WITHOUT_DEPENDENCIES},
 };
 use serde::Deserialize;
 use std::{path::Path, process::Command};
@@ -74,6 +74,7 @@ fn folder(package: &Package) -> &str {
 fn why_not(place: &Crate, wanted: &Dependency) -> Option<Complaint> {
     let is_for_tests = wanted.kind.as_deref() == Some("dev");
     let why = match our_folder(&wanted.name) {
+        _ if WITHOUT_DEPENDENCIES.contains(&place.folder) => "it is to depend on nothing",
         Some("testkit") if is_for_tests => return None,
         Some("testkit") => "testkit is for tests only",
         Some(ours) if place.ours.contains(&ours) => return None,
@@ -142,6 +143,14 @@ mod tests {
         assert_eq!(n_complaints("supervisor", "axum", None), 1);
         assert_eq!(n_complaints("gateway", "nvml-wrapper", None), 1);
         assert_eq!(n_complaints("gateway", "axum", None), 0);
+    }
+
+    #[test]
+    fn the_fake_library_of_a_driver_depends_on_nothing_and_no_product_on_it() {
+        assert_eq!(n_complaints("fake-nvml", "libc", None), 1);
+        assert_eq!(n_complaints("fake-nvml", "motorpool-testkit", Some("dev")), 1);
+        assert_eq!(n_complaints("devices", "motorpool-fake-nvml", Some("dev")), 0);
+        assert_eq!(n_complaints("devices", "motorpool-fake-nvml", None), 1);
     }
 
     #[test]

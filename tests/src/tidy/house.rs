@@ -88,6 +88,9 @@ pub const RESERVED: &[(&str, &[&str])] = &[
 /// Pure crates whose types are for the core alone: they have no wire form.
 pub const WITHOUT_WIRE_FORM: &[&str] = &["vocab", "broker", "pool"];
 
+/// Crates that depend on nothing at all: the library that stands in for a driver's brings only what it must.
+pub const WITHOUT_DEPENDENCIES: &[&str] = &["fake-nvml"];
+
 /// What the top level of the repository may show.
 pub const TOP_LEVEL: &[&str] = &[
     "Cargo.lock",

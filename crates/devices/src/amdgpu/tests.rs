@@ -59,7 +59,8 @@ fn client(id: u32, kib: u64) -> String {
 #[test]
 fn a_card_is_read_by_its_address() {
     let machine = Machine::new().with_card(1, CARD, 24 << 30);
-    machine.write("sys/class/drm/card1-DP-1/status", "connected\n");
+    machine.write("sys/class/drm/card1-DP-1/device/vendor", "0x1002\n");
+    machine.write("sys/class/drm/card1-DP-1/device/uevent", "PCI_SLOT_NAME=a connector's\n");
     machine.write("sys/class/drm/card0/device/vendor", "0x8086\n");
     machine.write("sys/class/drm/version", "drm\n");
     let devices = machine.observed();
@@ -137,14 +138,18 @@ fn a_device_that_is_gone_is_lost_and_comes_back() {
 fn a_client_is_counted_once_under_however_many_descriptors() {
     let machine = Machine::new()
         .with_card(0, CARD, 24 << 30)
+        .with_card(1, "0000:99:00.0", 24 << 30)
         .with_client(100, 5, &client(1, 1000))
         .with_client(100, 6, &client(1, 1000))
         .with_client(100, 7, &client(2, 10))
         .with_client(200, 5, &client(1, 1000))
         .with_client(300, 5, &client(3, 7))
         .with_client(300, 6, "drm-pdev:\t0000:99:00.0\ndrm-client-id:\t3\ndrm-memory-vram:\t1 KiB\n");
+    let devices = machine.observed();
     let expected = BTreeMap::from([(100, Bytes::new(1010 * KIB)), (300, Bytes::new(7 * KIB))]);
-    assert_eq!(machine.observed()[0].by_process, Some(expected));
+    assert_eq!(devices[0].by_process, Some(expected));
+    let expected = BTreeMap::from([(300, Bytes::new(KIB))]);
+    assert_eq!(devices[1].by_process, Some(expected), "each device numbers its own clients");
 }
 
 #[test]
