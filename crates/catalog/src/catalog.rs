@@ -8,10 +8,16 @@ use crate::{
     names::{nearest, nearest_many},
 };
 use motorpool_vocab::ModelId;
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 /// How many names an error about an unknown one offers.
 const OFFERED: usize = 3;
+/// What clients call the model that they get when they do not care.
+const DEFAULT: &str = "default";
 
 /// Every model and every engine by name.
 #[derive(Clone, Debug, Default)]
@@ -108,6 +114,23 @@ impl Catalog {
         Ok(())
     }
 
+    /// Moves the name `default` to the model with this id, from whichever had it. It stays with a model of which it is
+    /// the id; an id that is not there changes nothing.
+    pub fn call_default(&mut self, id: &ModelId) {
+        if !self.models.contains_key(id) || self.models.keys().any(|known| known.as_str() == DEFAULT) {
+            return;
+        }
+        for (known, model) in &mut self.models {
+            let has = model.aliases.iter().any(|alias| alias == DEFAULT);
+            if has && known != id {
+                Arc::make_mut(model).aliases.retain(|alias| alias != DEFAULT);
+            } else if !has && known == id {
+                Arc::make_mut(model).aliases.push(DEFAULT.into());
+            }
+        }
+        self.aliases.insert(DEFAULT.into(), id.clone());
+    }
+
     fn exact(&self, name: &str) -> Option<&ModelId> {
         let by_id = ModelId::new(name).ok().and_then(|id| self.models.get_key_value(&id)).map(|(id, _)| id);
         by_id.or_else(|| self.aliases.get(name))
@@ -152,10 +175,17 @@ pub fn overlay_manifests(base: Vec<Manifest>, over: Vec<Manifest>) -> Vec<Manife
     kept.into_iter().chain(over).collect()
 }
 
-/// `base` with each model of `over` added, or put in the place of the one with its id.
+/// `base` with each model of `over` added, or put in the place of the one with its id. What is an id or an alias in
+/// `over` is no alias in `base` any more: a user's own file may take a name that came with the program.
 pub fn overlay_models(base: Vec<Model>, over: Vec<Model>) -> Vec<Model> {
-    let kept = base.into_iter().filter(|b| !over.iter().any(|o| o.id == b.id)).collect::<Vec<_>>();
-    kept.into_iter().chain(over).collect()
+    let names: BTreeSet<&str> =
+        over.iter().flat_map(|o| o.aliases.iter().map(String::as_str).chain([o.id.as_str()])).collect();
+    let mut models: Vec<Model> = base.into_iter().filter(|b| !over.iter().any(|o| o.id == b.id)).collect();
+    for model in &mut models {
+        model.aliases.retain(|alias| !names.contains(alias.as_str()));
+    }
+    models.extend(over);
+    models
 }
 
 fn plain_chars(glob: &str) -> usize {

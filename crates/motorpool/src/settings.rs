@@ -17,6 +17,7 @@ use motorpool_catalog::{
     BudgetText, Catalog, Config, ConfigError, Manifest, Model, Source, UnknownModel, overlay_manifests, overlay_models,
     parse_config, parse_manifest, parse_model, shipped,
 };
+use motorpool_vocab::ModelId;
 use std::{
     fs, io,
     os::unix::fs::MetadataExt,
@@ -62,7 +63,7 @@ impl From<SettingsError> for Failure {
                 Self::new(Exit::Config, what, "set it to a number of GiB such as 24, or unset it")
             }
             SettingsError::Default(_) => {
-                Self::new(Exit::Config, what, "correct it; `motorpool models` shows the names")
+                Self::new(Exit::Config, what, "correct it; `motorpool model list` shows the names")
             }
         }
     }
@@ -84,10 +85,21 @@ impl Settings {
         let models = overlay_models(models, pulled(dirs)?);
         let models = overlay_models(models, all_in::<Model>(&beside.join("catalog"), parse_model)?);
         let catalog = Catalog::new(manifests, models)?;
-        if let Some(name) = &config.defaults.model {
-            catalog.resolve(name).map_err(SettingsError::Default)?;
+        let default = match &config.defaults.model {
+            Some(name) => Some(catalog.resolve(name).map_err(SettingsError::Default)?.id.clone()),
+            None => None,
+        };
+        let mut settings = Self { file, config, catalog: Arc::new(catalog) };
+        if let Some(id) = default {
+            settings.call_default(&id);
         }
-        Ok(Self { file, config, catalog: Arc::new(catalog) })
+        Ok(settings)
+    }
+
+    /// This model is meant by `default`, and by a request that names none.
+    pub(crate) fn call_default(&mut self, id: &ModelId) {
+        self.config.defaults.model = Some(id.to_string());
+        Arc::make_mut(&mut self.catalog).call_default(id);
     }
 }
 
@@ -197,6 +209,22 @@ mod tests {
         assert_eq!(settings.file, Some(dirs.config.join(FILE)));
         assert_eq!(settings.catalog.resolve("mine").expect("there").id.as_str(), "gemma3-270m");
         assert_eq!(settings.catalog.models().count(), 1);
+    }
+
+    #[test]
+    fn the_default_model_is_what_default_means_and_an_own_file_takes_a_shipped_alias() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        fs::create_dir_all(dirs.config.join("catalog")).expect("made");
+        let write = |name: &str, text: &str| fs::write(dirs.config.join(name), text).expect("written");
+        let meant = || Settings::load(&dirs, None).map(|s| s.catalog.resolve("default").expect("known").id.to_string());
+        write("catalog/a.toml", "id = \"a\"\nsource = { file = \"/a.gguf\" }\n");
+        write("catalog/b.toml", "id = \"b\"\naliases = [\"default\"]\nsource = { file = \"/b.gguf\" }\n");
+        assert_eq!(meant().expect("loaded"), "b");
+        write(FILE, "[defaults]\nmodel = \"a\"\n");
+        assert_eq!(meant().expect("loaded"), "a");
+        write("catalog/a.toml", "id = \"a\"\naliases = [\"default\"]\nsource = { file = \"/a.gguf\" }\n");
+        assert!(meant().expect_err("two of one layer").to_string().contains("already taken"));
     }
 
     #[test]

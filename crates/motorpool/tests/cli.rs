@@ -209,11 +209,7 @@ fn what_is_no_model_is_not_kept() {
     let (address, server) = serve(vec![answer("200 OK\r\ncontent-length: 5", b"<html")]);
     home.motorpool(&["model", "pull", &format!("{address}/m.gguf")]).assert().code(7);
     server.join().expect("served");
-    assert_eq!(
-        fs::read_dir(home.path().join(".local/share/motorpool/models/m")).expect("there").count(),
-        1,
-        "its lock only"
-    );
+    assert!(!home.path().join(".local/share/motorpool/models/m").exists());
     home.motorpool(&["model", "pull", "http://example.com/m.gguf"])
         .assert()
         .code(6)
@@ -224,8 +220,14 @@ fn what_is_no_model_is_not_kept() {
 fn a_file_of_the_users_is_entered_and_never_removed() {
     let home = Home::new();
     home.write("mine.gguf", motorpool::gguf::write::smoke_model());
-    home.motorpool(&["model", "pull", "file:mine.gguf"]).assert().success();
+    home.motorpool(&["model", "pull", "./mine.gguf"]).assert().success();
     home.motorpool(&["model", "verify"]).assert().success().stdout("mine whole\n");
+    home.write(".config/motorpool/catalog/x.toml", "id = \"x\"\nsource = { file = \"${HOME}/x.gguf\" }\n");
+    home.write("x.gguf", "GGUF but no more");
+    let verify = home.motorpool(&["model", "verify"]).assert().code(7).stdout("mine whole\n");
+    verify.stderr(predicate::str::contains("x.gguf is no usable GGUF file"));
+    home.write("x.gguf", motorpool::gguf::write::smoke_model());
+    home.motorpool(&["model", "verify"]).assert().success().stdout("mine, x whole\n");
     home.motorpool(&["model", "rm", "mine"]).assert().success();
     assert!(home.path().join("mine.gguf").exists());
     home.motorpool(&["model", "pull", "file:/no/such.gguf"]).assert().code(4);

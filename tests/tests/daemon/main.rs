@@ -17,3 +17,4 @@ mod starting;
 mod stop;
 mod support;
 mod swap;
+mod up;

@@ -204,3 +204,31 @@ proptest! {
         prop_assert_eq!(resolved, name == "a" || name == "c" || name.starts_with('b'));
     }
 }
+
+#[test]
+fn a_later_layer_takes_an_alias_from_an_earlier_one() {
+    let shipped = vec![named("shipped", &["default", "small", "gpt-*"])];
+    let over = vec![named("own", &["default", "gpt-*"]), named("small", &[])];
+    let catalog = catalog(overlay_models(shipped, over));
+    let meant =
+        ["default", "small", "gpt-5", "shipped"].map(|name| catalog.resolve(name).expect("known").id.to_string());
+    assert_eq!(meant, ["own", "small", "own", "shipped"]);
+    assert_eq!(catalog.resolve("shipped").expect("known").aliases, Vec::<String>::new());
+}
+
+#[test]
+fn the_name_default_moves_unless_it_is_an_id() {
+    let id = |text: &str| ModelId::new(text).expect("an id");
+    let mut moved = catalog(vec![named("a", &["default", "x"]), named("b", &[])]);
+    for _ in 0..2 {
+        moved.call_default(&id("b"));
+        assert_eq!(moved.resolve("default").expect("known").id, id("b"));
+        assert_eq!(moved.resolve("a").expect("known").aliases, ["x"]);
+        assert_eq!(moved.resolve("b").expect("known").aliases, ["default"]);
+    }
+    moved.call_default(&id("nobody"));
+    assert_eq!(moved.resolve("default").expect("known").id, id("b"));
+    let mut kept = catalog(vec![named("default", &[]), named("b", &[])]);
+    kept.call_default(&id("b"));
+    assert_eq!(kept.resolve("default").expect("known").id, id("default"));
+}

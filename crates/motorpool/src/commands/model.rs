@@ -65,7 +65,7 @@ struct Card {
 
 impl Shelf<'_> {
     async fn pull(&self, name: &str) -> Result<(), Failure> {
-        let wanted = Wanted::parse(name, &self.settings.catalog)?;
+        let wanted = Wanted::parse(name, (&self.store, &self.settings.catalog))?;
         let pulled = pull::pull(self.dirs, &self.settings.catalog, wanted).await?;
         self.out.data(&pulled, || format!("{} is ready: {}\n", pulled.id, pulled.file.display()))
     }
@@ -109,10 +109,27 @@ impl Shelf<'_> {
     fn verify(&self, name: Option<&str>) -> Result<(), Failure> {
         let models: Vec<_> = match name {
             Some(name) => vec![self.settings.catalog.resolve(name).map_err(ModelError::from)?],
-            None => self.settings.catalog.models().filter(|model| self.store.record(&model.id).is_some()).collect(),
+            None => self.settings.catalog.models().filter(|model| self.should_be_here(model)).collect(),
         };
-        let checked = models.into_iter().map(|model| self.verify_one(model)).collect::<Result<Vec<_>, _>>()?;
-        self.out.data(&checked, || format!("{} whole\n", checked.join(", ")))
+        let (mut whole, mut bad) = (Vec::new(), Vec::new());
+        for model in models {
+            match self.verify_one(model) {
+                Ok(id) => whole.push(id),
+                Err(error) => bad.push(Failure::from(error)),
+            }
+        }
+        self.out.data(&whole, || match whole.as_slice() {
+            [] => String::new(),
+            ids => format!("{} whole\n", ids.join(", ")),
+        })?;
+        let Some(last) = bad.pop() else { return Ok(()) };
+        bad.iter().for_each(out::say_failure);
+        Err(last)
+    }
+
+    /// A file of the user's always should be; another only once it was pulled.
+    fn should_be_here(&self, model: &Model) -> bool {
+        matches!(model.source, ModelSource::File(_)) || self.store.record(&model.id).is_some()
     }
 
     fn verify_one(&self, model: &Model) -> Result<String, ModelError> {

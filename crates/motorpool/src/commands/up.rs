@@ -1,7 +1,7 @@
 //! `motorpool up [FILE.gguf]`: from nothing to an answer.
 //!
 //! ```text
-//! running already? ─ yes ─► its pool and address
+//! running already? ─ yes ─► the file loaded there ─► its pool and address
 //!       │ no
 //! engine there? ─ no ─► ask, build ─┐
 //! model there?  ─ no ─► fetch ──────┤─► serve ─► load ─► address ─► one question ─► pool ─► serve on
@@ -18,27 +18,36 @@ use crate::{
     model::{
         ModelError,
         pull::{self, Wanted},
-        store::{Presence, Store},
+        store::{self, Presence, Store},
     },
     out::{self, Answer, Form, Out},
     prerequisites,
     settings::Settings,
     status::Status,
 };
+use http::StatusCode;
 use motorpool_catalog::{Capability, LogLevel, Manifest, Model, ModelSource};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
 /// The model when nothing names one.
 const DEFAULT: &str = "default";
 /// A model that was not taught to chat goes on and on.
 const GREETING_TOKENS: u32 = 64;
+const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 const QUESTION: &str = "What is the capital of France?";
 
 pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>, Up)) -> Result<(), Failure> {
-    match Status::ask(&Client::new(&dirs.live_control_socket())).await {
+    let client = Client::new(&dirs.live_control_socket());
+    match Status::ask(&client).await {
         Err(ClientError::NoDaemon { .. }) => {}
-        other => return running(out, other?, up.file.as_deref()),
+        other => {
+            other?;
+            if let Some(file) = &up.file {
+                load_there(&client, dirs, (config, file)).await?;
+            }
+            return running(&client, out).await;
+        }
     }
     let (settings, model) = choose(dirs, config, &up).await?;
     provide_engine(dirs, &settings, (&model, &up)).await?;
@@ -64,27 +73,47 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>,
 }
 
 /// Another `up` or `serve` is at work: that is what was wanted.
-fn running(out: Out, (status, whole): (Status, Value), file: Option<&Path>) -> Result<(), Failure> {
-    if let Some(file) = file {
-        out::say(format_args!(
-            "{} was not loaded: run `motorpool model pull file:{0}` and restart the pool",
-            file.display()
-        ));
-    }
+async fn running(client: &Client, out: Out) -> Result<(), Failure> {
+    let (status, whole) = Status::ask(client).await?;
     out::say("already running");
     out.data(&whole, || ps::for_people(&status))
 }
 
-/// The settings, and the model that was asked for. A file of the user's is entered into the catalog first, so that it
-/// is there the next time too.
+/// Has the pool that runs load the model of this file, if that was in its catalog when it started.
+async fn load_there(client: &Client, dirs: &Dirs, (config, file): (Option<&Path>, &Path)) -> Result<(), Failure> {
+    let settings = Settings::load(dirs, config)?;
+    if let Some(model) = pull::model_of(file, (&Store::new(dirs), &settings.catalog))? {
+        match load::until_ready(client, model.id.as_str()).await {
+            Ok(_) => {
+                out::say(format_args!("{} is loaded there as `{}`", file.display(), model.id));
+                return Ok(());
+            }
+            Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Failure::new(
+        Exit::InUse,
+        format_args!("a pool is running that does not know {}", file.display()),
+        "stop it, then run the same command again: what can be served is read at the start",
+    ))
+}
+
+/// The settings, and the model that was asked for, which `default` then means. A file of the user's that the catalog
+/// does not know is entered first, so that it is there the next time too.
 async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings, Arc<Model>), Failure> {
     let mut settings = Settings::load(dirs, config)?;
     let mut name = settings.config.defaults.model.clone().unwrap_or_else(|| DEFAULT.to_owned());
     if let Some(file) = &up.file {
-        name = pull::pull(dirs, &settings.catalog, Wanted::file(file)?).await?.id;
+        name = match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
+            Wanted::Known(model) => model.id.to_string(),
+            new => pull::pull(dirs, &settings.catalog, new).await?.id,
+        };
         settings = Settings::load(dirs, config)?;
     }
-    let model = settings.catalog.resolve(&name).map(Arc::clone).map_err(ModelError::from)?;
+    let id = settings.catalog.resolve(&name).map_err(ModelError::from)?.id.clone();
+    settings.call_default(&id);
+    let model = settings.catalog.resolve(id.as_str()).map(Arc::clone).map_err(ModelError::from)?;
     if settings.config.log.level == LogLevel::Info && std::io::stderr().is_terminal() {
         // The log would run through the answer.
         settings.config.log.level = LogLevel::Warn;
@@ -128,7 +157,12 @@ async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Resul
         out::say(format_args!("model   {} is not on this machine: fetching it{size}", model.id));
         pull::pull(dirs, &settings.catalog, Wanted::Known(Box::new(model.clone()))).await?;
     }
-    out::say(format_args!("model   {}  {}", model.id, store.path_of(model).display()));
+    let path = store.path_of(model);
+    out::say(format_args!("model   {}  {}", model.id, path.display()));
+    let chats = model.capabilities.contains(&Capability::Chat);
+    if chats && !store::header_of(&path)?.metadata().has(CHAT_TEMPLATE) {
+        out::say("        it has no chat template: what it answers may make little sense");
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Model files on this machine: pulled, listed, verified, removed.
 //!
 //! ```text
-//! <data>/models/<id>/lock               one pull of a model at a time
+//! <data>/models/<id>/lock               one pull of a model at a time; a pull that brought nothing leaves nothing
 //! <data>/models/<id>/<file>.partial     what came so far
 //! <data>/models/<id>/<file>             the checked file, renamed into place
 //! <data>/models/<id>/model.json         what was checked, written last
@@ -42,8 +42,8 @@ pub(crate) enum ModelError {
     Absent(ModelId),
     #[error("`{0}` is a file of yours, which motorpool does not remove")]
     Yours(ModelId),
-    #[error("the catalog already has a model called `{0}`")]
-    Taken(ModelId),
+    #[error("the name `{id}` belongs to {}", by.display())]
+    Taken { id: ModelId, by: PathBuf },
     #[error("`{0}` is in use")]
     InUse(ModelId),
     #[error("there is no file {}", .0.display())]
@@ -73,16 +73,18 @@ impl From<ModelError> for Failure {
         let what = chain(&error);
         let again = "run the same command again: it continues where it stopped";
         match error {
-            ModelError::Unknown(_) => Self::new(Exit::NotFound, what, "run `motorpool models` for what there is"),
+            ModelError::Unknown(_) => Self::new(Exit::NotFound, what, "run `motorpool model list` for what there is"),
             ModelError::NotYet(_) | ModelError::Split(_) => {
                 Self::new(Exit::NotFound, what, "fetch it yourself and give its file: `motorpool up FILE.gguf`")
             }
             ModelError::Absent(id) => Self::new(Exit::NotFound, what, format_args!("run `motorpool model pull {id}`")),
             ModelError::Yours(_) => Self::new(Exit::Refused, what, "remove it from the catalog instead"),
-            ModelError::Taken(id) => Self::new(
+            ModelError::Taken { id, .. } => Self::new(
                 Exit::InUse,
                 what,
-                format_args!("rename the file, or run `motorpool model pull {id}` for that one"),
+                format_args!(
+                    "run `motorpool model rm {id}` for that one, or enter this one in a catalog file of yours"
+                ),
             ),
             ModelError::InUse(id) => Self::new(Exit::InUse, what, format_args!("run `motorpool unload {id}` first")),
             ModelError::NoFile(_) => Self::new(Exit::NotFound, what, "check the path"),

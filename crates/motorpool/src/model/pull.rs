@@ -18,6 +18,7 @@ use serde::Serialize;
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// What somebody named: a model of the catalog, or a source that no catalog names.
@@ -30,13 +31,13 @@ pub(crate) enum Wanted {
 
 impl Wanted {
     /// Reads a name, an address or a path.
-    pub(crate) fn parse(text: &str, catalog: &Catalog) -> Result<Self, ModelError> {
+    pub(crate) fn parse(text: &str, (store, catalog): (&Store, &Catalog)) -> Result<Self, ModelError> {
         if text.starts_with("https://") || text.starts_with("http://") {
             let id = id_of(&store::file_name_of(text));
             return Ok(Self::Url { id, url: text.to_owned() });
         }
         if let Some(path) = text.strip_prefix("file:") {
-            return Self::file(Path::new(path.strip_prefix("//").unwrap_or(path)));
+            return Self::file(Path::new(path.strip_prefix("//").unwrap_or(path)), (store, catalog));
         }
         for kind in ["hf", "pypi"] {
             if text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':')) {
@@ -45,17 +46,49 @@ impl Wanted {
         }
         match catalog.resolve(text) {
             Ok(model) => Ok(Self::Known(Box::new(Model::clone(model)))),
-            Err(_) if text.to_ascii_lowercase().ends_with(".gguf") => Self::file(Path::new(text)),
+            Err(_) if text.to_ascii_lowercase().ends_with(".gguf") || text.starts_with(['/', '.']) => {
+                Self::file(Path::new(text), (store, catalog))
+            }
             Err(unknown) => Err(unknown.into()),
         }
     }
 
-    /// A file of this machine.
-    pub(crate) fn file(path: &Path) -> Result<Self, ModelError> {
+    /// A file of this machine: the model whose file it is already, else a new one. It is called like the file; when that
+    /// name belongs to another file, a number is added, so that no name changes its meaning.
+    pub(crate) fn file(path: &Path, (store, catalog): (&Store, &Catalog)) -> Result<Self, ModelError> {
+        if let Some(model) = model_of(path, (store, catalog))? {
+            return Ok(Self::Known(Box::new(Model::clone(&model))));
+        }
         let path = path.canonicalize().map_err(|_| ModelError::NoFile(path.to_owned()))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self::File { id: id_of(&name), path })
+        let wanted = id_of(&name);
+        let Some(by) = holder_of(&wanted, (store, catalog)) else {
+            if let Ok(model) = catalog.resolve(wanted.as_str()) {
+                let gone = store.path_of(model);
+                out::say(format_args!("`{wanted}` is {} from now on: {} is gone", path.display(), gone.display()));
+            }
+            return Ok(Self::File { id: wanted, path });
+        };
+        let numbered = |n: u32| ModelId::new(&format!("{wanted}-{n}")).expect("a longer id is one too");
+        let free = |id: &ModelId| holder_of(id, (store, catalog)).is_none();
+        let id = (2..=u32::MAX).map(numbered).find(free).expect("no catalog has so many");
+        out::say(format_args!("the name `{wanted}` belongs to {}: this one is called `{id}`", by.display()));
+        Ok(Self::File { id, path })
     }
+}
+
+/// The model whose file is the one at `path`, by whatever name.
+pub(crate) fn model_of(path: &Path, (store, catalog): (&Store, &Catalog)) -> Result<Option<Arc<Model>>, ModelError> {
+    let path = path.canonicalize().map_err(|_| ModelError::NoFile(path.to_owned()))?;
+    let is_its = |model: &&Arc<Model>| store.path_of(model).canonicalize().is_ok_and(|file| file == path);
+    Ok(catalog.models().find(is_its).cloned())
+}
+
+/// The file of the model that `id` means. A file that was entered here and is gone holds nothing: it was moved.
+fn holder_of(id: &ModelId, (store, catalog): (&Store, &Catalog)) -> Option<PathBuf> {
+    let file = store.path_of(catalog.resolve(id.as_str()).ok()?);
+    let entered = store.home(id).join("model.toml").exists() && store.record(id).is_some_and(|r| r.file == file);
+    (!entered || file.exists()).then_some(file)
 }
 
 /// A model's id from a file's name.
@@ -72,7 +105,10 @@ pub(crate) async fn pull(dirs: &Dirs, catalog: &Catalog, wanted: Wanted) -> Resu
     match wanted {
         Wanted::Known(model) => known(dirs, &store, &model).await,
         Wanted::Url { id, url } => {
-            check_free(&store, catalog, &id)?;
+            let ours = store.record(&id).is_some_and(|pulled| pulled.source == url);
+            if let Some(by) = holder_of(&id, (&store, catalog)).filter(|_| !ours) {
+                return Err(ModelError::Taken { id, by });
+            }
             let file = store.home(&id).join(store::file_name_of(&url));
             let work = Work::begin(dirs, id, file)?;
             if let Some(pulled) = work.already() {
@@ -85,7 +121,6 @@ pub(crate) async fn pull(dirs: &Dirs, catalog: &Catalog, wanted: Wanted) -> Resu
             Ok(pulled)
         }
         Wanted::File { id, path } => {
-            check_free(&store, catalog, &id)?;
             let work = Work::begin(dirs, id, path)?;
             let pulled = work.adopt()?;
             work.enter(&pulled.file)?;
@@ -122,12 +157,6 @@ async fn known(dirs: &Dirs, store: &Store, model: &Model) -> Result<Pulled, Mode
             work.finish(&format!("pypi:{}=={version}", packages.join("+")), Sum::parse(sha256))
         }
     }
-}
-
-/// A name from outside must not hide a model of the catalog, unless it is the one that was pulled under it.
-fn check_free(store: &Store, catalog: &Catalog, id: &ModelId) -> Result<(), ModelError> {
-    let ours = store.home(id).join("model.toml").exists();
-    if ours || catalog.resolve(id.as_str()).is_err() { Ok(()) } else { Err(ModelError::Taken(id.clone())) }
 }
 
 /// Refuses one file of several: the others would be missing.
@@ -266,6 +295,18 @@ impl Work {
     }
 }
 
+/// What brought nothing leaves nothing behind: terms are shown again.
+impl Drop for Work {
+    fn drop(&mut self) {
+        const EMPTY: &[&str] = &["lock", "TERMS.txt"];
+        let mut left = fs::read_dir(&self.home).into_iter().flatten().flatten();
+        if left.all(|entry| EMPTY.iter().any(|name| entry.file_name() == *name)) {
+            // Whoever cannot remove it could not have made it.
+            let _ = fs::remove_dir_all(&self.home);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,11 +320,18 @@ mod tests {
         Settings::load(dirs, None).expect("the shipped catalog").catalog
     }
 
+    async fn pull_file(dirs: &Dirs, path: &Path) -> Result<Pulled, ModelError> {
+        let catalog = catalog(dirs);
+        let wanted = Wanted::file(path, (&Store::new(dirs), &catalog))?;
+        pull(dirs, &catalog, wanted).await
+    }
+
     #[test]
     fn names_addresses_and_paths_are_told_apart() {
         let top = tempfile::tempdir().expect("a temporary directory");
-        let catalog = catalog(&dirs(top.path()));
-        let parse = |text: &str| Wanted::parse(text, &catalog);
+        let dirs = dirs(top.path());
+        let (store, catalog) = (Store::new(&dirs), catalog(&dirs));
+        let parse = |text: &str| Wanted::parse(text, (&store, &catalog));
         assert!(matches!(parse("default"), Ok(Wanted::Known(model)) if model.id.as_str() == "gemma3-270m"));
         assert!(
             matches!(parse("https://h/a/My%20Model.gguf?x"), Ok(Wanted::Url { id, .. }) if id.as_str() == "My_20Model")
@@ -303,28 +351,62 @@ mod tests {
         let dirs = dirs(top.path());
         let path = top.path().join("mine \"x\".gguf");
         fs::write(&path, motorpool_gguf::write::smoke_model()).expect("written");
-        let wanted = Wanted::file(&path).expect("there");
-        let pulled = pull(&dirs, &catalog(&dirs), wanted).await.expect("adopted");
+        let pulled = pull_file(&dirs, &path).await.expect("adopted");
         assert_eq!(pulled.file, path.canonicalize().expect("there"));
         let catalog = catalog(&dirs);
         let model = catalog.resolve(&pulled.id).expect("entered");
         assert_eq!(model.source, ModelSource::File(pulled.file.clone()));
-        pull(&dirs, &catalog, Wanted::file(&path).expect("there")).await.expect("adopted again");
+        assert_eq!(pull_file(&dirs, &path).await.expect("adopted again").id, pulled.id);
     }
 
     #[tokio::test]
-    async fn what_is_no_model_is_refused_and_a_known_name_is_not_hidden() {
+    async fn what_is_no_model_is_refused_and_leaves_nothing() {
         let top = tempfile::tempdir().expect("a temporary directory");
         let dirs = dirs(top.path());
         let path = top.path().join("bad.gguf");
         fs::write(&path, "GGUF but no more").expect("written");
-        let refused = pull(&dirs, &catalog(&dirs), Wanted::file(&path).expect("there")).await;
-        assert!(matches!(refused, Err(ModelError::Gguf { .. })));
+        assert!(matches!(pull_file(&dirs, &path).await, Err(ModelError::Gguf { .. })));
         assert!(catalog(&dirs).resolve("bad").is_err());
-        let path = top.path().join("gemma3-270m.gguf");
-        fs::write(&path, motorpool_gguf::write::smoke_model()).expect("written");
-        let refused = pull(&dirs, &catalog(&dirs), Wanted::file(&path).expect("there")).await;
-        assert!(matches!(refused, Err(ModelError::Taken(_))));
+        assert_eq!(fs::read_dir(dirs.data.join("models")).expect("there").count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_name_keeps_its_meaning_while_its_file_is_there() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        let file = |path: &str| {
+            let path = top.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(&path, motorpool_gguf::write::smoke_model()).expect("written");
+            path
+        };
+        let (first, second) = (file("a/m.gguf"), file("b/m.gguf"));
+        for (path, id) in [(&first, "m"), (&second, "m-2"), (&first, "m"), (&second, "m-2")] {
+            assert_eq!(pull_file(&dirs, path).await.expect("adopted").id, id);
+        }
+        assert_eq!(pull_file(&dirs, &file("gemma3-270m.gguf")).await.expect("adopted").id, "gemma3-270m-2");
+        let (store, catalog) = (Store::new(&dirs), catalog(&dirs));
+        let url = || Wanted::parse("https://h/m.gguf", (&store, &catalog)).expect("an address");
+        let refused = pull(&dirs, &catalog, url()).await.expect_err("the name is taken");
+        assert_eq!(refused.to_string(), format!("the name `m` belongs to {}", first.display()));
+        let moved = top.path().join("m.gguf");
+        fs::rename(&first, &moved).expect("moved");
+        let pulled = pull_file(&dirs, &moved).await.expect("adopted");
+        assert_eq!((pulled.id.as_str(), pulled.file), ("m", moved.canonicalize().expect("there")));
+    }
+
+    #[tokio::test]
+    async fn the_file_of_a_shipped_model_is_that_model() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        let catalog = catalog(&dirs);
+        let file = Store::new(&dirs).path_of(catalog.resolve("default").expect("shipped"));
+        fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        fs::write(&file, "x").expect("written");
+        let link = top.path().join("link.gguf");
+        std::os::unix::fs::symlink(&file, &link).expect("made");
+        let wanted = Wanted::file(&link, (&Store::new(&dirs), &catalog));
+        assert!(matches!(wanted, Ok(Wanted::Known(model)) if model.id.as_str() == "gemma3-270m"));
     }
 
     #[tokio::test]

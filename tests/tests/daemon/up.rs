@@ -1,0 +1,66 @@
+//! `motorpool up FILE`: whose model it becomes, what `default` means then, and what a pool that runs does with it.
+use motorpool_testkit::{Behaviour, FakeModel};
+use motorpool_tests::e2e::{
+    Daemon, House,
+    talk::{CHAT, chat},
+};
+use std::path::Path;
+
+/// What `up` prints last before it serves on.
+const UP: &str = "serving on http://";
+
+fn file(house: &House, folder: &str, name: &str) -> FakeModel {
+    let folder = house.path(folder);
+    std::fs::create_dir_all(&folder).expect("made");
+    FakeModel::write(&folder, name, &Behaviour::default()).expect("written")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[tokio::test]
+async fn the_model_of_a_file_is_the_default_while_that_runs_and_keeps_its_name() {
+    let house = House::new();
+    let (first, second) = (file(&house, "first", "mine"), file(&house, "second", "mine"));
+    house.write_config();
+    for (model, id) in [(&first, "mine"), (&second, "mine-2"), (&first, "mine")] {
+        let daemon = Daemon::start_as(&house, &["up", text(model.path())], UP).await;
+        let printed = daemon.printed();
+        let (head, pool) = printed.split_once("\nENGINE").unwrap_or_else(|| panic!("the pool: {printed}"));
+        assert!(head.contains("OpenAI-compatible address: http://") && head.contains("stop with Ctrl-C"), "{head}");
+        assert!(pool.contains(&format!("llama-server:{id}:0")), "{pool}");
+        assert!(!daemon.log().contains("no chat template"), "{}", daemon.log());
+        let n_starts = model.starts().len();
+        for name in ["default", id] {
+            let answer = daemon.http().post(CHAT, &chat(name, "hello")).await.expect("an answer");
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+        assert_eq!(model.starts().len(), n_starts, "the engine that was there");
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_the_catalog_knows_is_no_second_model_and_is_loaded_where_a_pool_runs() {
+    let mut house = House::new();
+    let known = house.fake("a", &Behaviour::default());
+    let unknown = file(&house, "other", "b");
+    let daemon = house.start().await;
+    let loaded = daemon.cli(&["up", text(known.path())]).await;
+    assert_eq!((loaded.code, known.starts().len()), (Some(0), 1), "{loaded:?}");
+    assert!(
+        loaded.stderr.contains("is loaded there as `a`") && loaded.stdout.contains("llama-server:a:0"),
+        "{loaded:?}"
+    );
+    let refused = daemon.cli(&["up", text(unknown.path())]).await;
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(9), ""), "{refused:?}");
+    assert!(refused.stderr.contains("does not know") && refused.stderr.contains("stop it"), "{refused:?}");
+    daemon.stop().await;
+    let daemon = Daemon::start_as(&house, &["up", text(known.path())], UP).await;
+    assert!(daemon.printed().contains("llama-server:a:0"), "{}", daemon.printed());
+    let models = daemon.http().get("/v1/models").await.expect("an answer");
+    let ids: Vec<_> = models.json()["data"].as_array().into_iter().flatten().map(|row| row["id"].clone()).collect();
+    assert_eq!(ids, ["a", "gemma3-270m"]);
+    daemon.stop().await;
+}
