@@ -80,6 +80,7 @@ impl Service {
             }
             Route::Health if context.handle.is_turning() => Ok(state(StatusCode::OK, "ok")),
             Route::Health => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "stuck")),
+            Route::Ready if !context.handle.is_open() => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "stopping")),
             Route::Ready if context.handle.is_settled() => Ok(state(StatusCode::OK, "ready")),
             Route::Ready => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "starting")),
             Route::Options(allow) => Ok(options(allow, request.headers(), asker)),

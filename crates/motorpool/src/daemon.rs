@@ -6,6 +6,8 @@
 //! exit 0 ◄─ everything ended ◄─ drained, at most `shutdown.grace` ◄──────┘ a second signal: at once
 //! ```
 //!
+//! Until everything has ended it goes on answering: 503 to new work, and its state to operators.
+//!
 //! The lock comes first: whoever holds it owns the run directory, so an old control socket there is ours to remove.
 use crate::{
     dirs::{self, Dirs},
@@ -224,7 +226,7 @@ impl Daemon {
 
     /// Takes nothing new, waits at most the grace for what runs, then ends all. A signal meanwhile cuts the wait.
     pub(crate) async fn end(self, signals: &mut Signals) {
-        let _ = self.stop.send(true);
+        // The doors stay open until everything has ended: whoever asks hears that we are leaving, and operators see it.
         tracing::info!("stopping: running requests have {} s", self.grace.as_secs());
         tokio::select! {
             _ = tokio::time::timeout(self.grace, self.handle.retire()) => {}
@@ -239,6 +241,7 @@ impl Daemon {
             // The keepers end what is left as soon as we are gone.
             () = signals.stop() => {}
         }
+        let _ = self.stop.send(true);
         let _ = fs::remove_file(&self.control);
         let _ = tokio::time::timeout(LAST_BYTES_WITHIN, self.gateway).await;
     }

@@ -12,6 +12,9 @@ const PATH: &str = "/api/motorpool/v1/status";
 pub(crate) struct Status {
     #[serde(default)]
     pub(crate) listen: Vec<String>,
+    /// Whether new work is refused: it is being ended.
+    #[serde(default)]
+    pub(crate) closing: bool,
     pub(crate) pool: Pool,
     pub(crate) engines: Vec<Engine>,
     #[serde(default)]
@@ -66,6 +69,11 @@ impl Status {
 }
 
 impl Engine {
+    /// Requests that it serves now.
+    pub(crate) fn n_served(&self) -> usize {
+        self.leases.len()
+    }
+
     /// Whether it is an engine of the model with this id.
     pub(crate) fn is_of(&self, model: &str) -> bool {
         self.key.parse::<EngineKey>().is_ok_and(|key| key.model().as_str() == model)

@@ -6,6 +6,9 @@ use serde_json::Value;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
+    /// Whether new work is refused.
+    #[serde(default)]
+    pub closing: bool,
     /// The budget and what is taken of it.
     pub pool: Pool,
     /// Engines that live or have a history.

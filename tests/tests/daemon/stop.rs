@@ -1,5 +1,7 @@
 //! How engines and the daemon end when they are asked to.
-use crate::support::{Blockade, assert_refused, assert_serves, gate, loading_until, pausing, stream_until};
+use crate::support::{
+    Blockade, assert_refused, assert_serves, gate, loading_until, pausing, retry_after, stream_until,
+};
 use motorpool_testkit::{Behaviour, Deaf, Environment, Flood, Grandchild, LineEnd, Session, Stop, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
@@ -101,13 +103,38 @@ async fn asked_to_end_it_takes_nothing_new_and_lets_what_runs_come_to_its_end() 
     let (stream, mut bytes) = stream_until(&daemon, ("a", "hello"), 9).await;
     daemon.signal(Signal::SIGTERM);
     until_stopping(&daemon).await;
-    // Refused without an answer, or reset when it came just before the door closed.
-    if let Ok(answer) = daemon.http().post(CHAT, &chat("a", "late")).await {
-        assert_refused(&answer, 503, "shutting_down");
+    eventually("it says so", async || daemon.status().await.closing.then_some(())).await;
+    for client in [daemon.http(), daemon.control()] {
+        let late = client.post(CHAT, &chat("a", "late")).await.expect("an answer");
+        assert_refused(&late, 503, "shutting_down");
+        assert!(retry_after(&late) > 0);
+        let ready = client.get("/ready").await.expect("an answer");
+        assert_eq!((ready.status.as_u16(), ready.json()), (503, json!({"status": "stopping"})));
     }
+    let ps = daemon.cli(&["ps"]).await;
+    assert!(ps.stdout.contains("stopping: 1 running request left"), "{ps:?}");
+    assert_eq!(daemon.cli(&["load", "a"]).await.code, Some(10));
     go_on.open().expect("opened");
     bytes += &stream.whole().await.expect("its end").text();
     assert_eq!(Said::read(&bytes), Said::whole("hello", 20));
+    assert_eq!(daemon.ended().await.code(), Some(0), "{}", daemon.log());
+    processes::assert_none(&house);
+}
+
+#[tokio::test]
+async fn while_it_ends_what_holds_it_up_can_be_cut() {
+    let mut house = House::new();
+    house.set("shutdown.grace", "10m");
+    let never = gate(&house, "never");
+    house.fake("a", &pausing(20, 10, &never));
+    let mut daemon = house.start().await;
+    let (stream, _) = stream_until(&daemon, ("a", "hello"), 9).await;
+    daemon.signal(Signal::SIGTERM);
+    eventually("it says so", async || daemon.status().await.closing.then_some(())).await;
+    let forced = daemon.cli(&["unload", "a", "--force"]).await;
+    assert_eq!(forced.code, Some(0), "{forced:?}");
+    let cut = Said::read(&stream.whole().await.expect("an orderly end").text());
+    assert_eq!(cut.error.expect("an event")["code"], "evicted");
     assert_eq!(daemon.ended().await.code(), Some(0), "{}", daemon.log());
     processes::assert_none(&house);
 }

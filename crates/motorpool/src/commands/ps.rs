@@ -26,7 +26,13 @@ pub(super) fn for_people(status: &Status) -> String {
         [] => "no engine has been started\n".to_owned(),
         engines => out::table(&head, engines.iter().map(row).collect()),
     };
-    format!("{table}{memory}{waiting}; serving on {}\n", status.listen.join(", "))
+    let doors = if status.closing {
+        let n: usize = status.engines.iter().map(Engine::n_served).sum();
+        format!("stopping: {n} running request{} left", if n == 1 { "" } else { "s" })
+    } else {
+        format!("serving on {}", status.listen.join(", "))
+    };
+    format!("{table}{memory}{waiting}; {doors}\n")
 }
 
 fn row(engine: &Engine) -> Vec<String> {

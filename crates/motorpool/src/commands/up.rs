@@ -42,7 +42,10 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>,
     match Status::ask(&client).await {
         Err(ClientError::NoDaemon { .. }) => {}
         other => {
-            other?;
+            if other?.0.closing {
+                let what = "a pool is running that is being stopped";
+                return Err(Failure::new(Exit::InUse, what, "`motorpool ps` shows what it waits for; then try again"));
+            }
             if let Some(file) = &up.file {
                 load_there(&client, dirs, (config, file)).await?;
             }
