@@ -25,6 +25,18 @@ pub enum Failure {
     /// Two places name models that are not the same.
     #[error("the request names two models: `{0}` and `{1}`")]
     ModelConflict(String, String),
+    /// The model is there for something else.
+    #[error(
+        "the model `{model}` is for {is_for}, not for {asked}; `capabilities` in its catalog entry says what it is for"
+    )]
+    WrongPurpose {
+        /// Its id.
+        model: String,
+        /// What it is for.
+        is_for: String,
+        /// What it was asked for.
+        asked: &'static str,
+    },
     /// It does not fit.
     #[error("{message}")]
     CapacityDenied {
@@ -189,7 +201,7 @@ impl Failure {
         use Retry::{After, Never, Now};
         let (status, code, kind, param, retry) = match self {
             Self::UnknownModel { .. } => (404, "model_not_found", INVALID, Some("model"), Never),
-            Self::NoModel(_) => (400, "invalid_request", INVALID, Some("model"), Never),
+            Self::NoModel(_) | Self::WrongPurpose { .. } => (400, "invalid_request", INVALID, Some("model"), Never),
             Self::ModelConflict(..) => (400, "model_conflict", INVALID, Some("model"), Never),
             Self::CapacityDenied { retry, .. } => (503, "capacity_denied", SERVER, None, *retry),
             Self::EngineBusy(_) => (503, "engine_busy", SERVER, None, After(5)),

@@ -8,7 +8,7 @@ use crate::{
     headers,
     loading::{self, CommitAfter, Told},
     raw,
-    receive::{Form, Received, receive},
+    receive::{Expected, Form, Received, check_purpose, receive},
     route::Inference,
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
@@ -32,9 +32,11 @@ pub(crate) async fn by_openai(
     let (head, body) = request.into_parts();
     refuse_upgrade(&head.headers)?;
     let named = model_header(&head.headers)?;
-    let received = receive(context, &head.headers, body, (Form::Routed, named)).await?;
+    let expected = Expected { form: Form::Routed, model: named, purpose: Some(which.purpose()) };
+    let received = receive(context, &head.headers, body, expected).await?;
     let found = received.found.clone().unwrap_or_default();
     let model = context.choose(named.into_iter().chain(found.model()))?;
+    check_purpose(&model, expected.purpose)?;
     let manifest = context.manifest(&model);
     let assembled = which.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
     let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
@@ -70,9 +72,12 @@ pub(crate) async fn by_path(
     if !manifest.allows(head.method.as_str(), raw.path) {
         return Err(Failure::NotAllowed("the engine's manifest does not list this path and method for inference"));
     }
+    let purpose = raw::purpose(raw.path).filter(|_| speaks_llama_server(manifest));
+    check_purpose(&model, purpose)?;
     let query = head.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
     let path_and_query = format!("{}{query}", raw.path);
-    let received = receive(context, &head.headers, body, (Form::Any, Some(model.id.as_str()))).await?;
+    let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose };
+    let received = receive(context, &head.headers, body, expected).await?;
     let found = received.found.clone().unwrap_or_default();
     if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
         context.choose([model.id.as_str(), other])?;

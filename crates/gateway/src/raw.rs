@@ -2,7 +2,7 @@
 //!
 //! The model is matched on the raw path: the longest known id or alias, `/` and `%2F` alike. What follows its slash is the
 //! engine's path, untouched, so that `%2F` stays `%2F`.
-use motorpool_catalog::{Catalog, Model, UnknownModel};
+use motorpool_catalog::{Capability, Catalog, Model, UnknownModel};
 use std::sync::Arc;
 
 /// A path under `/m/`, taken apart.
@@ -31,6 +31,18 @@ pub(crate) fn take_apart<'a>(catalog: &Catalog, rest: &'a str) -> Result<RawPath
     };
     let path = &rest[end..];
     Ok(RawPath { model, path: if path.is_empty() { "/" } else { path } })
+}
+
+/// What a model must be for to be asked this path of llama-server's; `None` where any model answers, or is not known.
+pub(crate) fn purpose(path: &str) -> Option<Capability> {
+    match path.strip_prefix("/v1").unwrap_or(path) {
+        "/chat/completions" | "/completion" | "/completions" | "/responses" | "/messages" | "/infill" => {
+            Some(Capability::Chat)
+        }
+        "/embedding" | "/embeddings" => Some(Capability::Embeddings),
+        "/rerank" | "/reranking" => Some(Capability::Rerank),
+        _ => None,
+    }
 }
 
 /// A path with its escapes decoded, and where each byte's spelling ended in the raw one.

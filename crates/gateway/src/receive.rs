@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use motorpool_catalog::{Capability, Model};
 use motorpool_pool::Refusal;
 use motorpool_vocab::EngineKey;
 use std::{future::Future, pin::Pin, sync::Arc};
@@ -27,6 +28,16 @@ pub(crate) enum Form {
     Any,
 }
 
+/// What is known of a request before its body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected<'a> {
+    pub(crate) form: Form,
+    /// The model, named elsewhere than in the body.
+    pub(crate) model: Option<&'a str>,
+    /// What the model must be for.
+    pub(crate) purpose: Option<Capability>,
+}
+
 /// A body that has arrived.
 pub(crate) struct Received {
     pub(crate) body: Arc<Retained>,
@@ -35,13 +46,14 @@ pub(crate) struct Received {
     pub(crate) loading: Option<Loading>,
 }
 
-/// Reads `body` to its end. `model` is the one named elsewhere.
+/// Reads `body` to its end.
 pub(crate) async fn receive(
     context: &Arc<Context>,
     headers: &HeaderMap,
     mut body: Incoming,
-    (form, model): (Form, Option<&str>),
+    expected: Expected<'_>,
 ) -> Result<Received, Failure> {
+    let form = expected.form;
     check_coding(headers, form)?;
     let mut intake = context.bodies.intake(body.size_hint().exact())?;
     let mut scan = Some(Scan::new(PLAIN_MEMBERS));
@@ -53,9 +65,9 @@ pub(crate) async fn receive(
             scan = unscanned(form, &error)?;
         }
         intake.push(&bytes).await?;
-        let named = model.or_else(|| scan.as_ref()?.model());
+        let named = expected.model.or_else(|| scan.as_ref()?.model());
         if loading.is_none() && !body.is_end_stream() {
-            loading = named.map(|name| load(context, name)).transpose()?;
+            loading = named.map(|name| load(context, name, expected.purpose)).transpose()?;
         }
     }
     let found = match scan.map(Scan::finish).transpose() {
@@ -77,10 +89,24 @@ fn unscanned<T>(form: Form, error: &ScanError) -> Result<Option<T>, Failure> {
 }
 
 /// A body that has not arrived yet must not hold a lease; its model may load.
-fn load(context: &Arc<Context>, name: &str) -> Result<Loading, Failure> {
-    let model = context.choose([name])?.id.clone();
+fn load(context: &Arc<Context>, name: &str, purpose: Option<Capability>) -> Result<Loading, Failure> {
+    let model = context.choose([name])?;
+    check_purpose(&model, purpose)?;
+    let model = model.id.clone();
     let context = Arc::clone(context);
     Ok(Box::pin(async move { context.handle.load(model).await }))
+}
+
+/// Refuses what the model is not for, before anything is loaded for it.
+pub(crate) fn check_purpose(model: &Model, purpose: Option<Capability>) -> Result<(), Failure> {
+    match purpose.filter(|asked| !model.capabilities.contains(asked)) {
+        None => Ok(()),
+        Some(asked) => {
+            let is_for: Vec<&str> = model.capabilities.iter().map(|capability| capability.as_str()).collect();
+            let is_for = if is_for.is_empty() { "nothing".to_owned() } else { is_for.join(" and ") };
+            Err(Failure::WrongPurpose { model: model.id.to_string(), is_for, asked: asked.as_str() })
+        }
+    }
 }
 
 /// The next bytes, unless the model cannot be loaded.

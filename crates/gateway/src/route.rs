@@ -5,6 +5,7 @@ use crate::{
     origin::Area,
 };
 use http::Method;
+use motorpool_catalog::Capability;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,14 @@ pub(crate) enum Inference {
 }
 
 impl Inference {
+    /// What a model must be for to be asked this.
+    pub(crate) const fn purpose(self) -> Capability {
+        match self {
+            Self::Chat | Self::Completions => Capability::Chat,
+            Self::Embeddings => Capability::Embeddings,
+        }
+    }
+
     /// The kind of reply that can be put together here.
     pub(crate) const fn kind(self) -> Option<Kind> {
         match self {

@@ -227,10 +227,10 @@ async fn a_kept_connection_that_died_says_nothing_of_the_engine() {
     let server = Server::start(&pool, |_| {}).await;
     let body = json!({"model":"m","input":"x"});
     engine.json(200, "{}");
-    assert_eq!(server.post("/v1/embeddings", "", &body).await.status, 200);
+    assert_eq!(server.post("/m/m/tokenize", "", &body).await.status, 200);
     engine.closes();
     engine.json(200, "{}");
-    assert_eq!(server.post("/v1/embeddings", "", &body).await.status, 200);
+    assert_eq!(server.post("/m/m/tokenize", "", &body).await.status, 200);
     assert_eq!(pool.n_granted(), 2);
 }
 

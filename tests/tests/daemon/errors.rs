@@ -226,3 +226,51 @@ async fn what_can_be_served_is_listed_with_its_state() {
     assert_eq!(daemon.http().get("/health").await.expect("an answer").json(), json!({"status": "ok"}));
     daemon.stop().await;
 }
+
+#[tokio::test]
+async fn what_a_model_is_not_for_is_refused_before_anything_is_loaded() {
+    let mut house = House::new();
+    let mut models = Vec::new();
+    for capability in ["chat", "embeddings", "rerank"] {
+        let lines = format!("declared = \"100MiB\"\ncapabilities = [\"{capability}\"]\n");
+        models.push(house.fake_with(capability, &Behaviour::default(), &lines));
+    }
+    let daemon = house.start().await;
+    let http = daemon.http();
+    for (path, model) in [
+        (CHAT, "embeddings"),
+        ("/v1/completions", "rerank"),
+        ("/v1/embeddings", "chat"),
+        ("/v1/embeddings", "rerank"),
+        ("/m/chat/rerank", "chat"),
+        ("/m/rerank/v1/messages", "rerank"),
+    ] {
+        let body = json!({"model": model, "input": "x", "prompt": "x", "messages": []});
+        let answer = http.post(path, &body).await.expect("an answer");
+        assert_eq!((answer.status.as_u16(), header(&answer, "x-motorpool-code")), (400, "invalid_request"), "{path}");
+        let text = answer.text();
+        assert!(text.contains(&format!("the model `{model}` is for {model}, not for")), "{text}");
+        assert!(text.contains("`capabilities`"), "{text}");
+    }
+    let refused = http.post(CHAT, &chat("embeddings", "x")).await.expect("an answer");
+    assert_eq!(assert_refused(&refused, 400, "invalid_request")["param"], "model");
+    assert!(models.iter().all(|model| model.starts().is_empty()), "nothing was loaded");
+    let answer = http.post("/v1/embeddings", &json!({"model": "embeddings", "input": "x"})).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let answer = http.post("/m/rerank/v1/rerank", &json!({"query": "x", "documents": ["y"]})).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_embed_as_clients_ask_does_not_start_and_says_why() {
+    let mut house = House::new();
+    let lines = "declared = \"100MiB\"\ncapabilities = [\"embeddings\"]\nextra_args = [\"--pooling\", \"none\"]\n";
+    house.fake_with("e", &Behaviour::default(), lines);
+    let daemon = house.start().await;
+    let body = json!({"model": "e", "input": "x"});
+    let answer = daemon.http().post("/v1/embeddings", &body).await.expect("an answer");
+    let error = assert_refused(&answer, 502, "engine_start_failed");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("Pooling type 'none'")), "{error}");
+    daemon.stop().await;
+}

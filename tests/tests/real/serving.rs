@@ -115,7 +115,10 @@ async fn an_embedding_model_embeds_and_the_list_names_all() {
         &model_file(),
         "slots = 1\nengine = \"llama-server\"\ncapabilities = [\"embeddings\"]\nextra_args = [\"--pooling\", \"mean\"]\n",
     );
+    house.add_model("unpooled", &model_file(), "slots = 1\ncapabilities = [\"embeddings\"]\n");
     let daemon = house.start().await;
+    let load = daemon.cli(&["load", "unpooled"]).await;
+    assert!(load.code == Some(10) && load.stderr.contains("Pooling type 'none'"), "{load:?}");
     let body = json!({"model": "embedder", "input": ["one", "two"]});
     let reply = post(&daemon, "/v1/embeddings", &body).await.json();
     let rows = reply["data"].as_array().expect("rows");

@@ -287,7 +287,7 @@ fn there_is_a_probe_for_every_capability_and_none_for_none() {
     let manifest = manifest();
     let probe = |capability: Capability| manifest.probe(&[capability]).map(|probe| probe.path.clone());
     assert_eq!(probe(Capability::Chat).as_deref(), Some("/completion"));
-    assert_eq!(probe(Capability::Embeddings).as_deref(), Some("/embedding"));
+    assert_eq!(probe(Capability::Embeddings).as_deref(), Some("/v1/embeddings"));
     assert_eq!(probe(Capability::Rerank).as_deref(), Some("/rerank"));
     assert_eq!(manifest.probe(&[]), None);
     assert_eq!(manifest.stop.stdin_line.as_deref(), Some("cmd_router_to_child:exit"));

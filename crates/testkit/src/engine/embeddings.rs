@@ -28,6 +28,10 @@ pub(crate) async fn embed(engine: Arc<Engine>, shape: Shape, shown: Value, body:
     let Ok(request) = serde_json::from_slice::<Value>(&body) else {
         return answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", "parse error");
     };
+    if shape == Shape::OpenAi && engine.arguments.words.windows(2).any(|pair| pair == ["--pooling", "none"]) {
+        let why = "Pooling type 'none' is not OAI compatible. Please use a different pooling type";
+        return answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", why);
+    }
     work.take_slot().await;
     let reply = match shape {
         Shape::OpenAi => list(&engine, &texts(&request["input"])),
