@@ -2,9 +2,10 @@
 //!
 //! Every section and every key may be left out. A key stands here only once something obeys it.
 use crate::{
-    ConfigError, Listen,
+    Catalog, ConfigError, Fault, Listen,
     capacity::{Capacity, Device, check_devices},
-    document::Origin,
+    document::{Origin, Step},
+    names::nearest,
     quantity,
 };
 use motorpool_vocab::Bytes;
@@ -50,9 +51,19 @@ pub struct Config {
 
 impl Config {
     /// What shows only across keys.
-    pub(crate) fn checked(self, origin: &Origin) -> Result<Self, ConfigError> {
+    pub(crate) fn checked(mut self, origin: &Origin) -> Result<Self, ConfigError> {
         check_devices(&self.devices, origin)?;
+        self.engines.values_mut().for_each(|engine| engine.origin = origin.clone());
         Ok(self)
+    }
+
+    /// Refuses an `[engine.<name>]` that no manifest of `catalog` has the name of.
+    pub fn check_engines(&self, catalog: &Catalog) -> Result<(), ConfigError> {
+        let unknown = self.engines.iter().find(|(name, _)| catalog.manifest(name).is_none());
+        let Some((engine, settings)) = unknown else { return Ok(()) };
+        let known: Vec<String> = catalog.manifests().map(|manifest| manifest.name.clone()).collect();
+        let fault = Fault::UnknownEngine { engine: engine.clone(), nearest: nearest(engine, &known), known };
+        Err(settings.origin.fault(&[Step::Key("engine"), Step::Key(engine)], fault))
     }
 }
 
@@ -258,6 +269,9 @@ pub struct EngineSettings {
     /// Absolute path of the program, used before any that is searched for.
     #[serde(deserialize_with = "program")]
     pub program: Option<PathBuf>,
+    /// Where this was written.
+    #[serde(skip)]
+    pub(crate) origin: Origin,
 }
 
 impl Default for Server {

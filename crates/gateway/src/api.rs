@@ -261,7 +261,7 @@ fn key_of(name: Name) -> Result<EngineKey, Failure> {
 }
 
 fn no_engine(key: &EngineKey) -> Failure {
-    Failure::NotFound { path: format!("engine {key}"), hint: "; `engines` lists what there is" }
+    Failure::NotFound { path: format!("engine {key}"), hint: "; no engine of that name has run" }
 }
 
 fn mode_of(body: &Bytes) -> Result<Mode, Failure> {

@@ -5,6 +5,7 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use motorpool_vocab::FailureClass;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{
@@ -13,6 +14,9 @@ use std::{
     path::{Path, PathBuf},
 };
 use tokio::net::UnixStream;
+
+/// Our word for a `capacity_denied` that no unloading cures.
+const NEVER_FITS: &str = "never_fits";
 
 /// Why there is no answer, or not the one that was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -51,8 +55,13 @@ fn refused(status: StatusCode, code: &str, what: String) -> Failure {
     let (exit, cure) = match (status, code) {
         (StatusCode::NOT_FOUND, _) => (Exit::NotFound, "run `motorpool models` for what there is"),
         (StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED, _) => (Exit::Denied, "run this as the user of the daemon"),
-        (_, "engine_start_failed" | "engine_crashed") => (Exit::Refused, "run `motorpool logs MODEL` for what it said"),
+        (_, "engine_start_failed") => (Exit::Refused, cure_of_start(&what)),
+        (_, "engine_crashed") => (Exit::Refused, "run `motorpool logs MODEL` for what it said"),
+        (_, NEVER_FITS) => {
+            (Exit::Refused, "use a smaller model, context or number of slots, or raise `budget` in [capacity]")
+        }
         (_, "capacity_denied") => (Exit::Refused, "run `motorpool ps` for who holds what, and unload something"),
+        (_, "shutting_down") => (Exit::Refused, "start it again when it has ended: `motorpool serve`"),
         (_, "engine_busy" | "queue_full" | "queue_timeout") => {
             (Exit::Refused, "try again later; `motorpool ps` shows why")
         }
@@ -60,6 +69,20 @@ fn refused(status: StatusCode, code: &str, what: String) -> Failure {
         _ => (Exit::Refused, "try again; `motorpool ps` shows the pool"),
     };
     Failure::new(exit, what, cure)
+}
+
+/// What to do about an engine that did not start, by the class in the message: one that never ran said nothing.
+fn cure_of_start(what: &str) -> &'static str {
+    let is = |class: FailureClass| what.contains(&format!("({class})"));
+    if is(FailureClass::ModelMissing) {
+        "run `motorpool model list` for what is on this machine"
+    } else if is(FailureClass::ModelCorrupt) {
+        "run `motorpool model verify`, and get the file again from where it came from"
+    } else if is(FailureClass::EngineMissing) {
+        "run `motorpool doctor` for what is missing"
+    } else {
+        "run `motorpool logs MODEL` for what it said"
+    }
 }
 
 /// The form of an answer to whoever asked for a stream.
@@ -76,6 +99,14 @@ pub(crate) enum Kind {
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Frame,
+    /// Whether the same request fails whenever it is made.
+    retry: Retry,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retry {
+    Never,
+    Later,
 }
 
 /// Asks over one unix socket, a new connection each time.
@@ -134,7 +165,9 @@ fn json(path: &str) -> http::request::Builder {
 
 async fn whole(response: Response<Incoming>) -> Result<Answer, ClientError> {
     let status = response.status();
-    Ok(Answer { status, body: response.into_body().collect().await?.to_bytes() })
+    let never = response.headers().get("x-should-retry").is_some_and(|value| value == "false");
+    let retry = if never { Retry::Never } else { Retry::Later };
+    Ok(Answer { status, body: response.into_body().collect().await?.to_bytes(), retry })
 }
 
 async fn streaming(response: Response<Incoming>) -> Result<Incoming, ClientError> {
@@ -155,9 +188,11 @@ fn parse<T: DeserializeOwned>(answer: &Answer) -> Result<T, ClientError> {
 fn refusal(answer: &Answer) -> ClientError {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let text = |name: &str| body["error"][name].as_str().map(str::to_owned);
+    let code = text("code").or_else(|| text("type")).unwrap_or_default();
+    let never_fits = code == "capacity_denied" && answer.retry == Retry::Never;
     ClientError::Refused {
         status: answer.status,
-        code: text("code").or_else(|| text("type")).unwrap_or_default(),
+        code: if never_fits { NEVER_FITS.to_owned() } else { code },
         message: text("message").unwrap_or_else(|| format!("the daemon answered {}", answer.status)),
     }
 }
@@ -181,8 +216,22 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_code_and_message() {
         let body = Frame::from_static(br#"{"error":{"message":"no room","type":"x","code":"capacity_denied"}}"#);
-        let failure = Failure::from(refusal(&Answer { status: StatusCode::SERVICE_UNAVAILABLE, body }));
-        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Refused, "no room"));
+        let cure = |retry| {
+            let answer = Answer { status: StatusCode::SERVICE_UNAVAILABLE, body: body.clone(), retry };
+            let failure = Failure::from(refusal(&answer));
+            assert_eq!((failure.exit, failure.what.as_str()), (Exit::Refused, "no room"));
+            failure.cure
+        };
+        assert!(cure(Retry::Later).contains("unload something"));
+        assert!(cure(Retry::Never).contains("smaller model"), "{}", cure(Retry::Never));
+    }
+
+    #[test]
+    fn one_that_never_ran_is_not_asked_for_its_words() {
+        assert!(cure_of_start("engine a did not start (model-corrupt): x").contains("model verify"));
+        assert!(cure_of_start("engine a did not start (model-missing): x").contains("model list"));
+        assert!(cure_of_start("engine a did not start (engine-missing): x").contains("doctor"));
+        assert!(cure_of_start("engine a did not start (unknown): x").contains("logs"));
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use crate::{
     dirs::{self, Dirs},
     disk,
-    engine::discover,
+    engine::{self, discover},
     exit::{Exit, Failure, chain},
     listen::{self, Bound},
     log,
@@ -53,7 +53,7 @@ fn locate_program(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<P
     }
     discover::find(dirs, manifest, configured).into_iter().next().map(|found| found.program).ok_or_else(|| {
         let name = &manifest.name;
-        let message = format!("{name} is not on this machine; `motorpool engine install {name}` builds it");
+        let message = format!("{name} is not on this machine: {}", engine::cure_of_absence(name));
         fault(FailureClass::EngineMissing, message)
     })
 }

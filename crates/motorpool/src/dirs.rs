@@ -10,8 +10,10 @@
 //! All that we make is 0700, and a directory that belongs to somebody else is refused.
 use crate::exit::{Exit, Failure};
 use etcetera::base_strategy::{BaseStrategy, Xdg};
+use motorpool_vocab::EngineKey;
 use sha2::{Digest, Sha256};
 use std::{
+    fmt::Write as _,
     fs, io,
     os::unix::{
         ffi::OsStrExt,
@@ -93,6 +95,18 @@ impl Dirs {
         let places = [self.run.clone(), self.state.join("run"), run_below(&runtime, &self.state)];
         let mut sockets = places.into_iter().map(|run| run.join("control.sock"));
         sockets.find(|socket| socket.exists()).unwrap_or_else(|| self.control_socket())
+    }
+
+    /// Where the supervisor keeps the output of `key`, written as it writes it.
+    pub(crate) fn log_of(&self, key: &EngineKey) -> PathBuf {
+        let mut name = String::new();
+        for byte in key.to_string().bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => name.push(byte.into()),
+                _ => write!(name, "%{byte:02X}").expect("a text takes everything"),
+            }
+        }
+        self.state.join("logs").join(name + ".log")
     }
 
     /// Makes state and run directory for a daemon, and checks that sockets fit below the latter.

@@ -102,7 +102,7 @@ pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     if io::stdout().is_terminal() {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_content_arrangement(arrangement(table.width()));
     }
     table.set_header(head.iter().map(Cell::new));
     for row in rows {
@@ -111,6 +111,11 @@ pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let lines: Vec<_> =
         table.lines().map(|line| line.trim_end().strip_prefix(' ').map_or_else(String::new, str::to_owned)).collect();
     lines.join("\n") + "\n"
+}
+
+/// A terminal that says it has no columns does not know how many it has.
+fn arrangement(width: Option<u16>) -> ContentArrangement {
+    if width == Some(0) { ContentArrangement::Disabled } else { ContentArrangement::Dynamic }
 }
 
 /// Asks a question on the terminal; `None` when there is no terminal to ask on.
@@ -153,6 +158,12 @@ mod tests {
             () = gone => {}
             () = reader_gone(file) => panic!("it is a file"),
         }
+    }
+
+    #[test]
+    fn a_terminal_without_columns_gets_whole_lines() {
+        assert!(matches!(arrangement(Some(0)), ContentArrangement::Disabled));
+        assert!(matches!(arrangement(Some(80)), ContentArrangement::Dynamic));
     }
 
     #[test]

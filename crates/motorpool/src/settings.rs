@@ -85,6 +85,7 @@ impl Settings {
         let models = overlay_models(models, pulled(dirs)?);
         let models = overlay_models(models, all_in::<Model>(&beside.join("catalog"), parse_model)?);
         let catalog = Catalog::new(manifests, models)?;
+        config.check_engines(&catalog)?;
         let default = match &config.defaults.model {
             Some(name) => Some(catalog.resolve(name).map_err(SettingsError::Default)?.id.clone()),
             None => None,
@@ -235,6 +236,20 @@ mod tests {
         let failure = Failure::from(Settings::load(&dirs(top.path()), Some(&path)).expect_err("wrong"));
         assert_eq!(failure.exit, Exit::Config);
         assert!(failure.what.contains("x.toml:2:1") && failure.what.contains("`listen`"), "{}", failure.what);
+    }
+
+    #[test]
+    fn settings_of_an_engine_that_does_not_exist_are_an_error_with_the_nearest_name() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let path = top.path().join("x.toml");
+        fs::write(&path, "[engine.llama-sever]\nprogram = \"/bin/sh\"\n").expect("written");
+        let failure = Failure::from(Settings::load(&dirs(top.path()), Some(&path)).expect_err("wrong"));
+        assert_eq!(failure.exit, Exit::Config);
+        assert!(
+            failure.what.contains("x.toml:1:1: ") && failure.what.contains("mean `llama-server`?"),
+            "{}",
+            failure.what
+        );
     }
 
     #[test]

@@ -115,6 +115,16 @@ fn answer(head: &str, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn the_doctor_says_where_a_missing_file_of_the_users_belongs() {
+    let home = Home::new();
+    home.write(".config/motorpool/catalog/x.toml", "id = \"x\"\nsource = { file = \"/no/such.gguf\" }\n");
+    let findings = home.json(&["doctor"]);
+    let of_it = |f: &&Value| f["found"].as_str().is_some_and(|found| found.starts_with("x is absent"));
+    let finding = findings.as_array().into_iter().flatten().find(of_it).expect("told");
+    assert_eq!(finding["cure"], "put /no/such.gguf there, or correct `source` in its catalog entry");
+}
+
+#[test]
 fn help_documents_every_exit_code() {
     let home = Home::new();
     home.motorpool(&["--help"])
@@ -127,9 +137,7 @@ fn help_documents_every_exit_code() {
 #[test]
 fn without_a_daemon_the_commands_that_need_one_say_what_to_do() {
     let home = Home::new();
-    for args in
-        [&["ps"][..], &["models"], &["load", "m"], &["unload", "--idle"], &["logs", "m"], &["run", "m", "hello"]]
-    {
+    for args in [&["ps"][..], &["models"], &["load", "m"], &["unload", "--idle"], &["run", "m", "hello"]] {
         let two_lines =
             predicate::function(|text: &str| text.lines().filter(|line| !line.starts_with("loading")).count() == 2);
         let assert = home.motorpool(args).assert().code(8).stdout("");
@@ -240,7 +248,42 @@ fn a_missing_prerequisite_is_named_with_the_line_that_brings_it() {
     assert.stderr(predicate::str::contains("C++ compiler").and(predicate::str::contains("make are missing")));
     home.motorpool(&["engine", "install", "sd-server"]).assert().code(4);
     home.motorpool(&["engine", "verify"]).assert().code(4).stderr(predicate::str::contains("motorpool engine install"));
-    home.motorpool(&["engine", "remove", "../.."]).assert().code(4);
+    home.motorpool(&["engine", "remove", "../.."]).assert().code(4).stderr(predicate::str::contains("engine list"));
+    let assert = home.motorpool(&["engine", "verify", "llama-sever"]).assert().code(4);
+    assert.stderr(predicate::str::contains("no engine is called `llama-sever`; there are: llama-server"));
+}
+
+#[test]
+fn a_program_of_the_users_is_verified_too() {
+    let home = Home::new();
+    let manifest = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../engines/custom.toml.example"));
+    home.write(".config/motorpool/engines/custom.toml", manifest.expect("shipped"));
+    let verify = || home.motorpool(&["engine", "verify", "custom"]);
+    verify().assert().code(4).stderr(predicate::str::contains("`program` in [engine.custom]"));
+    home.write(".config/motorpool/motorpool.toml", "[engine.custom]\nprogram = \"${HOME}/custom\"\n");
+    verify().assert().code(3).stderr(predicate::str::contains("custom is no program"));
+    let program = |text: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        home.write("custom", text);
+        fs::set_permissions(home.path().join("custom"), fs::Permissions::from_mode(0o755)).expect("ours");
+    };
+    program("#!/bin/sh\necho custom-server 1.2\n");
+    verify().assert().success().stdout(predicate::str::contains("custom 1.2 works"));
+    program("#!/bin/sh\nexit 3\n");
+    let broken = verify().assert().code(7);
+    broken.stderr(predicate::str::contains("ended with code 3").and(predicate::str::contains("correct `program`")));
+}
+
+#[test]
+fn without_a_daemon_a_log_is_read_where_the_last_one_left_it() {
+    let home = Home::new();
+    let logs = || home.motorpool(&["logs", "default"]);
+    let none = logs().assert().code(4);
+    none.stderr(predicate::str::contains("there is no log of llama-server:gemma3-270m:0"));
+    home.motorpool(&["logs", "nope"]).assert().code(4).stderr(predicate::str::contains("motorpool model list"));
+    home.write(".local/state/motorpool/logs/llama-server:gemma3-270m:0.log", "one\ntwo\n");
+    logs().assert().success().stdout("one\ntwo\n");
+    home.motorpool(&["logs", "-f", "default"]).assert().success().stderr(predicate::str::contains("no daemon"));
 }
 
 #[test]
@@ -274,6 +317,8 @@ fn the_doctor_names_each_fault_with_its_cure() {
     let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let faults: Vec<_> = findings.as_array().into_iter().flatten().filter(|f| f["state"] == "fault").collect();
     assert_eq!(faults.len(), 1, "{faults:?}");
+    let budget = findings.as_array().into_iter().flatten().find(|f| f["what"] == "budget").expect("told");
+    assert!(budget["found"].as_str().is_some_and(|found| found.contains("iB (a share of")), "{budget}");
     assert_eq!(faults[0]["what"], "engine");
     assert!(faults[0]["cure"].as_str().is_some_and(|cure| cure.contains("motorpool engine install llama-server")));
     assert!(!home.path().join(".local").exists(), "it changes nothing");

@@ -91,6 +91,8 @@ async fn what_is_busy_is_unloaded_only_after_its_work_or_by_force() {
     let (unloaded, rest) = tokio::join!(unload, release);
     events += &rest;
     assert_eq!((unloaded.code, Said::read(&events)), (Some(0), Said::whole("hello", 20)));
+    let told = "waiting for 1 request at llama-server:a:0; --force cuts it";
+    assert!(unloaded.stderr.contains(told), "{unloaded:?}");
     let again = daemon.cli(&["unload", "a"]).await;
     assert_eq!(again.code, Some(0), "nothing is left to do: {again:?}");
     assert_serves(&daemon, "a").await;

@@ -26,7 +26,10 @@ async fn an_engine_is_asked_by_its_own_line_first_and_exits_by_itself() {
     let log = read(&house.state("logs/llama-server:a:0.log"));
     assert!(log.contains("exit command received"), "{log}");
     assert_eq!(daemon.cli(&["logs", "a"]).await.stdout.trim(), log.trim());
+    let never = daemon.cli(&["logs", "llama-server:b:0"]).await;
+    assert!(never.code == Some(4) && never.stderr.contains("there is no log of llama-server:b:0"), "{never:?}");
     daemon.stop().await;
+    assert_eq!(house.run(&["logs", "a"]).await.stdout.trim(), log.trim(), "the file is where it was");
 }
 
 #[tokio::test]

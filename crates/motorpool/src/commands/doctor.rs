@@ -5,15 +5,16 @@ use crate::{
     client::{Client, ClientError},
     dirs::Dirs,
     disk,
-    engine::{discover, smoke},
+    engine::{cure_of_absence, discover, install, smoke},
     exit::{Exit, Failure},
     listen,
     model::store::{self, Presence, Store},
     out::{self, Out},
     prerequisites,
-    settings::{self, Settings},
+    settings::{self, Settings, SettingsError},
 };
-use motorpool_catalog::{Listen, Manifest};
+use motorpool_catalog::{Listen, Manifest, ModelSource};
+use motorpool_pool::{Budget, automatic_budget};
 use motorpool_vocab::Bytes;
 use serde::Serialize;
 use serde_json::Value;
@@ -70,11 +71,14 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, config: Option<&Path>) -> Res
                 .as_ref()
                 .map_or_else(|| "no file: defaults".to_owned(), |path| path.display().to_string());
             findings.push(Finding::good("configuration", file));
-            findings.push(budget(&settings));
+            let ram = motorpool_devices::observe_ram(Path::new("/")).ok();
+            let bound = budget_of(&settings, ram.as_ref().map_or(Bytes::ZERO, motorpool_devices::Ram::usable));
+            let bound = bound.map_err(|error| findings.push(Finding::fault("budget", error.into()))).ok();
+            findings.extend(bound.map(|bound| budget(bound, ram.map(|ram| ram.total))));
             for manifest in settings.catalog.manifests() {
                 findings.push(engine(dirs, &settings, manifest).await);
             }
-            findings.extend(models(dirs, &settings));
+            findings.extend(models(dirs, &settings, bound.and_then(|(bytes, _)| Budget::of(bytes).bound())));
             if daemon.is_none() {
                 findings.extend(addresses(&settings));
             }
@@ -138,28 +142,47 @@ fn descriptors() -> Finding {
     }
 }
 
-fn budget(settings: &Settings) -> Finding {
-    match settings::budget_of_environment() {
-        Ok(_) => Finding::good("budget", format_args!("{:?}", settings.config.capacity.budget)),
-        Err(error) => Finding::fault("budget", error.into()),
+/// The bound on what engines take, where it comes from, and what is odd about it.
+fn budget((bound, origin): (Bytes, &str), machine: Option<Bytes>) -> Finding {
+    let found = format!("{bound} ({origin})");
+    match Budget::of(bound).bound() {
+        None => {
+            Finding::note("budget", format!("{found}: under 1 GiB it is not enforced"), "set capacity.budget higher")
+        }
+        Some(_) if machine.is_some_and(|total| bound > total) => {
+            let cure = "set capacity.budget to what engines may really take";
+            Finding::note("budget", format!("{found}: more memory than this machine has"), cure)
+        }
+        Some(_) => Finding::good("budget", found),
     }
+}
+
+/// What the configuration, else the environment, else the machine says of the budget.
+fn budget_of(settings: &Settings, usable: Bytes) -> Result<(Bytes, &'static str), SettingsError> {
+    Ok(match (settings.config.capacity.budget, settings::budget_of_environment()?) {
+        (motorpool_catalog::Budget::Bytes(bytes), _) => (bytes, "configured"),
+        (motorpool_catalog::Budget::Auto, Some(bytes)) => (bytes, "by MOTORPOOL_CAPACITY_BUDGET_GB"),
+        (motorpool_catalog::Budget::Auto, None) => (automatic_budget(usable), "a share of the usable memory"),
+    })
 }
 
 async fn engine(dirs: &Dirs, settings: &Settings, manifest: &Manifest) -> Finding {
     let configured = settings.config.engines.get(&manifest.name).and_then(|engine| engine.program.as_deref());
-    if let Some(path) = configured.filter(|path| !disk::is_executable(path)) {
-        let what = format!("{}: {} is no program", manifest.name, path.display());
-        let cure = format!("correct `program` in [engine.{}]", manifest.name);
-        return Finding::fault("engine", Failure::new(Exit::Config, what, cure));
+    if let Some(failure) = configured.and_then(|path| super::engine::no_program(&manifest.name, path)) {
+        return Finding::fault("engine", failure);
     }
     let used = settings.catalog.models().any(|model| model.engine == manifest.name);
     match discover::find(dirs, manifest, configured).first() {
-        Some(found) => match smoke::version(&found.program, dirs.data.parent().unwrap_or(Path::new("/"))).await {
-            Ok(version) => {
-                Finding::good("engine", format_args!("{} {version} ({})", manifest.name, found.program.display()))
+        Some(found) => {
+            let dir = dirs.data.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+            match smoke::version_by(manifest, &found.program, dir).await {
+                Ok(version) => {
+                    let version = version.unwrap_or_else(|| "of an unknown version".to_owned());
+                    Finding::good("engine", format_args!("{} {version} ({})", manifest.name, found.program.display()))
+                }
+                Err(error) => Finding::fault("engine", super::engine::not_ours(error.into(), manifest, found)),
             }
-            Err(error) => Finding::fault("engine", error.into()),
-        },
+        }
         None if used => missing_engine(&manifest.name),
         None => Finding::note("engine", format_args!("{} is not here", manifest.name), "no model uses it"),
     }
@@ -167,26 +190,40 @@ async fn engine(dirs: &Dirs, settings: &Settings, manifest: &Manifest) -> Findin
 
 /// A missing engine, with whatever building one lacks.
 fn missing_engine(name: &str) -> Finding {
-    let missing = prerequisites::missing_for_build();
-    let cure = match missing.as_slice() {
-        [] => format!("run `motorpool engine install {name}`"),
-        missing => format!("{}, then `motorpool engine install {name}`", prerequisites::line_for(missing)),
+    let cure = cure_of_absence(name);
+    let cure = match prerequisites::missing_for_build().as_slice() {
+        missing if !missing.is_empty() && name == install::LLAMA_SERVER => {
+            format!("{}, then {cure}", prerequisites::line_for(missing))
+        }
+        _ => cure,
     };
     Finding::fault("engine", Failure::new(Exit::NotFound, format_args!("{name} is not here"), cure))
 }
 
-fn models(dirs: &Dirs, settings: &Settings) -> Vec<Finding> {
+fn models(dirs: &Dirs, settings: &Settings, budget: Option<Bytes>) -> Vec<Finding> {
     let store = Store::new(dirs);
+    let too_large = |path: &Path| Some(store::size_of(path)).filter(|size| budget.is_some_and(|bound| *size > bound));
     let finding = |model: &motorpool_catalog::Model| match store.presence(model) {
         Presence::Ready => match store::header_of(&store.path_of(model)) {
-            Ok(_) => Finding::good("model", &model.id),
+            Ok(_) => match too_large(&store.path_of(model)) {
+                Some(size) => Finding::note(
+                    "model",
+                    format_args!("{}: its file of {size} alone is more than the budget", model.id),
+                    "it is never loaded: set capacity.budget higher, or take a smaller model",
+                ),
+                None => Finding::good("model", &model.id),
+            },
             Err(error) => Finding::fault("model", error.into()),
         },
-        presence => Finding::note(
-            "model",
-            format_args!("{} is {}", model.id, presence.as_str()),
-            format_args!("run `motorpool model pull {}`", model.id),
-        ),
+        presence => {
+            let cure = match &model.source {
+                ModelSource::File(path) if presence == Presence::Absent => {
+                    format!("put {} there, or correct `source` in its catalog entry", path.display())
+                }
+                _ => format!("run `motorpool model pull {}`", model.id),
+            };
+            Finding::note("model", format_args!("{} is {}", model.id, presence.as_str()), cure)
+        }
     };
     settings.catalog.models().map(|model| finding(model)).collect()
 }
@@ -208,5 +245,23 @@ async fn daemon(dirs: &Dirs) -> Option<Finding> {
         Ok(_) => Some(Finding::good("daemon", "running")),
         Err(ClientError::NoDaemon { .. }) => None,
         Err(error) => Some(Finding::fault("daemon", error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_told_in_units_with_what_is_odd_about_it() {
+        let found = |bound, machine| {
+            let finding = budget((bound, "configured"), Some(machine));
+            (finding.state, finding.found)
+        };
+        assert_eq!(found(Bytes::gib(12), Bytes::gib(16)), (State::Good, "12.0 GiB (configured)".into()));
+        let (state, text) = found(Bytes::mib(512), Bytes::gib(16));
+        assert!(state == State::Note && text.contains("not enforced"), "{text}");
+        let (state, text) = found(Bytes::gib(32), Bytes::gib(16));
+        assert!(state == State::Note && text.contains("more memory than this machine has"), "{text}");
     }
 }

@@ -3,19 +3,21 @@ use crate::{
     args::Engine,
     client::Client,
     dirs::Dirs,
+    disk,
     engine::{
         EngineError,
-        discover::{self, Found},
+        discover::{self, Found, Origin},
         install,
         record::{self, Install},
         smoke,
     },
-    exit::Failure,
+    exit::{Exit, Failure},
     out::{self, Out},
     settings::Settings,
 };
+use motorpool_catalog::Manifest;
 use serde::Serialize;
-use std::fs;
+use std::{fs, path::Path};
 
 pub(super) async fn perform(dirs: &Dirs, out: Out, (settings, command): (Settings, Engine)) -> Result<(), Failure> {
     match command {
@@ -27,10 +29,8 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (settings, command): (Setting
         }
         Engine::List => list(dirs, out, &settings),
         Engine::Verify { name } => {
-            let install = verify(dirs, &name).await?;
-            out.data(&install, || {
-                format!("{} {} is as it was installed, and answers\n", install.engine, install.version)
-            })
+            let checked = verify(dirs, &settings, &name).await?;
+            out.data(&checked, || checked.for_people())
         }
         Engine::Remove { name } => remove(dirs, &name).await,
     }
@@ -78,8 +78,83 @@ fn list(dirs: &Dirs, out: Out, settings: &Settings) -> Result<(), Failure> {
     })
 }
 
+/// What a verification found in order.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Checked {
+    Installed(Install),
+    /// A program of the user's, with what it says of itself.
+    Theirs {
+        engine: String,
+        found: Found,
+        version: Option<String>,
+    },
+}
+
+impl Checked {
+    fn for_people(&self) -> String {
+        match self {
+            Self::Installed(install) => {
+                format!("{} {} is as it was installed, and answers\n", install.engine, install.version)
+            }
+            Self::Theirs { engine, found, version } => {
+                let version = version.as_deref().unwrap_or("of an unknown version");
+                format!("{engine} {version} works: {} ({})\n", found.program.display(), found.origin.as_str())
+            }
+        }
+    }
+}
+
+/// Checks the program that the engine `name` is started with.
+async fn verify(dirs: &Dirs, settings: &Settings, name: &str) -> Result<Checked, Failure> {
+    let Some(manifest) = settings.catalog.manifest(name) else {
+        let known = settings.catalog.manifests().map(|manifest| manifest.name.clone()).collect();
+        return Err(EngineError::NoSuch { name: name.to_owned(), known }.into());
+    };
+    let configured = settings.config.engines.get(name).and_then(|engine| engine.program.as_deref());
+    if let Some(failure) = configured.and_then(|path| no_program(name, path)) {
+        return Err(failure);
+    }
+    match discover::find(dirs, manifest, configured).into_iter().next() {
+        Some(found) if found.origin != Origin::Installed => theirs(dirs, manifest, found).await,
+        // One that was touched is not found, and has to be told of.
+        _ if record::installed(dirs).iter().any(|install| install.engine == name) => {
+            Ok(Checked::Installed(verify_installed(dirs, name).await?))
+        }
+        _ => Err(EngineError::NoProgram(name.to_owned()).into()),
+    }
+}
+
+/// Why the configured path of an engine is no use.
+pub(super) fn no_program(name: &str, path: &Path) -> Option<Failure> {
+    let what = format!("{name}: {} is no program", path.display());
+    let cure = format!("correct `program` in [engine.{name}]");
+    (!disk::is_executable(path)).then(|| Failure::new(Exit::Config, what, cure))
+}
+
+/// A program that is not ours: it must tell its version, and a llama-server must answer too.
+async fn theirs(dirs: &Dirs, manifest: &Manifest, found: Found) -> Result<Checked, Failure> {
+    let wrong = |error| not_ours(Failure::from(error), manifest, &found);
+    let dir = dirs.data.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+    let version = smoke::version_by(manifest, &found.program, dir).await.map_err(wrong)?;
+    if manifest.name == install::LLAMA_SERVER {
+        smoke::test(&found.program, dir).await.map_err(wrong)?;
+    }
+    Ok(Checked::Theirs { engine: manifest.name.clone(), version, found })
+}
+
+/// Installing again cures only what we installed.
+pub(super) fn not_ours(failure: Failure, manifest: &Manifest, found: &Found) -> Failure {
+    let cure = match found.origin {
+        Origin::Installed => return failure,
+        Origin::Configured => format!("correct `program` in [engine.{}]", manifest.name),
+        Origin::Path => format!("mend what is on PATH, or name another with `program` in [engine.{}]", manifest.name),
+    };
+    Failure { cure, ..failure }
+}
+
 /// Compares the installed program with its record, then runs it.
-async fn verify(dirs: &Dirs, name: &str) -> Result<Install, EngineError> {
+async fn verify_installed(dirs: &Dirs, name: &str) -> Result<Install, EngineError> {
     let install = newest(dirs, name)?;
     let changed = |what| EngineError::Changed { program: install.program.clone(), what };
     if !install.program.exists() {

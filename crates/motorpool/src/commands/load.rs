@@ -3,7 +3,7 @@ use crate::{
     args::{Load, Unload},
     client::{Client, ClientError, escaped},
     exit::Failure,
-    out::Out,
+    out::{self, Out},
     progress::{Progress, Unit},
     status::Status,
 };
@@ -41,6 +41,25 @@ async fn follow(client: &Client, model: &str, progress: &mut Progress) {
     }
 }
 
+/// Says what an unload has to wait for, if for anything.
+async fn announce_wait(client: &Client, name: &str) -> Result<(), ClientError> {
+    let id = if let Ok(key) = name.parse::<EngineKey>() {
+        key.model().to_string()
+    } else {
+        let model: Value = client.get(&format!("{API}/models/{}", escaped(name))).await?;
+        model["id"].as_str().unwrap_or_default().to_owned()
+    };
+    let (status, _) = Status::ask(client).await?;
+    for engine in status.engines.iter().filter(|engine| engine.is_of(&id)) {
+        match engine.n_served() {
+            0 => {}
+            1 => out::say(format_args!("waiting for 1 request at {}; --force cuts it", engine.key)),
+            n => out::say(format_args!("waiting for {n} requests at {}; --force cuts them", engine.key)),
+        }
+    }
+    Ok(())
+}
+
 pub(super) async fn unload(client: &Client, out: Out, Unload { model, idle, force }: Unload) -> Result<(), Failure> {
     let Some(name) = model else {
         let answer = client.post(&format!("{API}/unload-idle"), &json!({})).await?;
@@ -56,6 +75,9 @@ pub(super) async fn unload(client: &Client, out: Out, Unload { model, idle, forc
         (_, true) => json!({ "mode": "force" }),
         _ => json!({ "mode": "drain" }),
     };
+    if !idle && !force {
+        announce_wait(client, &name).await?;
+    }
     let answer = client.post(&format!("{API}/{kind}/{}/unload", escaped(&name)), &body).await?;
     out.data(&answer, || match answer["unloaded"].as_bool() {
         Some(true) => format!("{name} is unloaded\n"),

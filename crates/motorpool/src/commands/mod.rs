@@ -33,7 +33,7 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Models => ps::models(&client, out).await,
         Command::Load(command) => load::load(&client, out, command).await,
         Command::Unload(command) => load::unload(&client, out, command).await,
-        Command::Logs(command) => out::while_read(logs::perform(&client, out, command)).await,
+        Command::Logs(command) => out::while_read(logs::perform((&client, &dirs), out, (config, command))).await,
         Command::Denials(command) => denials::perform(out, command),
         Command::Doctor => doctor::perform(&dirs, out, config).await,
         Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,

@@ -32,6 +32,10 @@ use std::{
 pub(crate) enum EngineError {
     #[error("there is no way to install an engine called `{0}`")]
     Unknown(String),
+    #[error("no engine is called `{name}`; there are: {}", known.join(", "))]
+    NoSuch { name: String, known: Vec<String> },
+    #[error("no program of the engine `{0}` was found")]
+    NoProgram(String),
     #[error("`{0}` is not installed by motorpool")]
     NotInstalled(String),
     #[error("{0} runs now")]
@@ -72,8 +76,10 @@ impl From<EngineError> for Failure {
         let what = chain(&error);
         match error {
             EngineError::Unknown(_) => Self::new(Exit::NotFound, what, "run `motorpool engine install llama-server`"),
-            EngineError::NotInstalled(name) => {
-                Self::new(Exit::NotFound, what, format_args!("run `motorpool engine install {name}`"))
+            EngineError::NoSuch { .. } => Self::new(Exit::NotFound, what, "describe it in engines/<name>.toml"),
+            EngineError::NoProgram(name) => Self::new(Exit::NotFound, what, cure_of_absence(&name)),
+            EngineError::NotInstalled(_) => {
+                Self::new(Exit::NotFound, what, "run `motorpool engine list` for what there is, and where from")
             }
             EngineError::InUse(key) => Self::new(Exit::InUse, what, format_args!("run `motorpool unload {key}` first")),
             EngineError::Prerequisites(missing) => Self::new(Exit::Missing, what, prerequisites::line_for(&missing)),
@@ -99,6 +105,15 @@ impl From<EngineError> for Failure {
             | EngineError::Smoke { .. }
             | EngineError::Changed { .. } => Self::new(Exit::Broken, what, REINSTALL),
         }
+    }
+}
+
+/// How an engine's program comes to be here.
+pub(crate) fn cure_of_absence(name: &str) -> String {
+    if name == install::LLAMA_SERVER {
+        format!("run `motorpool engine install {name}`")
+    } else {
+        format!("put its program on PATH, or name it with `program` in [engine.{name}]")
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     process::{Job, ProcessError},
 };
 use http::{Request, StatusCode};
+use motorpool_catalog::Manifest;
 use serde_json::json;
 use std::{ffi::OsStr, fs, io, path::Path, time::Duration};
 
@@ -25,6 +26,18 @@ pub(crate) enum SmokeError {
     Answer(StatusCode),
     #[error("no answer within {} s", ANSWERS_WITHIN.as_secs())]
     Late,
+}
+
+/// The version that a program of `manifest`'s engine tells, in the way that says; `None` when it cannot be read.
+pub(crate) async fn version_by(manifest: &Manifest, program: &Path, dir: &Path) -> Result<Option<String>, EngineError> {
+    let mut text = String::new();
+    let mut hear = |line: &str| {
+        text.push_str(line);
+        text.push('\n');
+    };
+    let probe = Job::new(program, &manifest.program.version_args, dir).run(&mut hear).await;
+    probe.map_err(|source| EngineError::Probe { program: program.to_owned(), source })?;
+    Ok(manifest.program.version(&text).map(str::to_owned))
 }
 
 /// What `program --version` says, on one line.
