@@ -87,7 +87,8 @@ pub struct Server {
 pub struct PoolSettings {
     /// Which engines go first when room is needed (`demand-lru`).
     pub policy: Policy,
-    /// After this time nothing protects a busy engine from a waiter (60 s).
+    /// A waiter of this age has busy engines drained for it, whatever protected them; what they serve comes to its end
+    /// (60 s).
     #[serde(deserialize_with = "quantity::duration")]
     pub max_wait: Duration,
     /// A fresh engine is not drained before it is so old (10 s).

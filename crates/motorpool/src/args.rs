@@ -19,10 +19,11 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// The directory of the pool's lock, journal and logs
+    /// The directory of the pool's lock, journal and logs (~/.local/state/motorpool); a second pool needs one of its own,
+    /// and addresses of its own, and counts a budget of its own
     #[arg(long, global = true, value_name = "DIR", env = "MOTORPOOL_STATE_DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// The configuration file
+    /// The configuration file (./motorpool.toml, ~/.config/motorpool/motorpool.toml, /etc/motorpool/motorpool.toml)
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print data as JSON
@@ -39,20 +40,27 @@ impl Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// From nothing to an answer: engine, model, one question, then serve
+    ///
+    /// A file that is no model's of the catalog yet is entered there for good, under its own name; when another file has
+    /// that name, a number is added. While this runs, `default` means the model of the file. Where a pool runs already,
+    /// that one loads it, if it knew it when it started.
     Up(Up),
     /// Serve until told to stop
     Serve,
     /// Chat with a model
     Run(Run),
-    /// Show the engines of the pool
+    /// Show the engines of the pool; the phase `idle` means: not running
     Ps,
-    /// Show what can be served
+    /// Show what the running pool can serve, and its state; `model list` shows what is on disk
     Models,
     /// Make a model ready
     Load(Load),
-    /// Stop a model's engines
+    /// Stop a model's engines, after the requests that they serve
+    ///
+    /// It waits for running requests, at most `drain_wait` of [pool], and takes no new ones meanwhile. --force cuts them;
+    /// --idle does nothing when there are any.
     Unload(Unload),
-    /// Show what a model's engine said
+    /// Show what a model's engine said; without a running pool, what the last one wrote down
     Logs(Logs),
     /// Count the refusals for want of room that a log tells of
     Denials(Denials),
@@ -128,7 +136,7 @@ pub(crate) enum Engine {
     },
     /// Show the engines that were found
     List,
-    /// Check an installed engine: its files, its version, one answer
+    /// Check the program an engine is started with: its files, its version, one answer
     Verify {
         /// The engine's name
         #[arg(default_value = "llama-server")]
@@ -144,25 +152,25 @@ pub(crate) enum Engine {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Model {
-    /// Fetch a model's file
+    /// Fetch a model's file, or enter a file of yours where it lies
     Pull {
-        /// Id or alias in the catalog, or a source: https://..., file:/...
+        /// Id or alias in the catalog, or a source: https://..., or the path of a GGUF file
         #[arg(value_name = "ID|SOURCE")]
         model: String,
     },
-    /// Show the models on this machine
+    /// Show the models of the catalog, and what of them is on disk; `models` shows what a running pool serves
     List,
     /// Show one model
     Show {
         /// Id or alias
         model: String,
     },
-    /// Check models' files against their hashes
+    /// Check models' files: their hashes where they are known, else their headers
     Verify {
-        /// Id or alias; without it, all
+        /// Id or alias; without it, all that have files
         model: Option<String>,
     },
-    /// Remove a model's file
+    /// Remove a model's file; a file of yours is only taken off the list
     Rm {
         /// Id or alias
         model: String,

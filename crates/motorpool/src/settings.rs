@@ -199,6 +199,16 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_of_the_readme_are_valid_and_have_their_defaults() {
+        let readme = include_str!("../../../README.md");
+        let (_, rest) = readme.split_once("```toml\n").expect("a block");
+        let (text, _) = rest.split_once("```").expect("its end");
+        let mut config = parse_config(Source { file: "README.md", text }, &|_| None).expect("valid");
+        assert_eq!(config.engines.remove("llama-server"), Some(motorpool_catalog::EngineSettings::default()));
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
     fn files_beside_the_configuration_replace_shipped_ones_by_id() {
         let top = tempfile::tempdir().expect("a temporary directory");
         let dirs = dirs(top.path());

@@ -39,6 +39,20 @@ async fn a_question_is_answered_on_standard_output() {
     daemon.stop().await;
 }
 
+#[tokio::test]
+async fn what_can_never_fit_is_not_cured_by_unloading_and_what_never_ran_has_no_log() {
+    let mut house = House::new();
+    house.fake_with("big", &Behaviour::default(), "declared = \"2GiB\"\n");
+    house.add_model("gone", &house.path("models/gone.gguf"), "declared = \"100MiB\"\n");
+    let daemon = house.start().await;
+    let big = daemon.cli(&["load", "big"]).await;
+    assert!(big.code == Some(10) && big.stderr.contains("use a smaller model"), "{big:?}");
+    let gone = daemon.cli(&["load", "gone"]).await;
+    assert!(gone.code == Some(10) && gone.stderr.contains("model list"), "{gone:?}");
+    assert!(!gone.stderr.contains("logs"), "{gone:?}");
+    daemon.stop().await;
+}
+
 /// `motorpool <args>` in this house, whose reader takes so many bytes and goes. It must end by itself, quietly.
 async fn read_only(house: &House, args: &[&str], n_bytes: usize) {
     let mut command = house.command(args);

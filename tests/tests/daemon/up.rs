@@ -1,9 +1,11 @@
 //! `motorpool up FILE`: whose model it becomes, what `default` means then, and what a pool that runs does with it.
-use motorpool_testkit::{Behaviour, FakeModel};
+use crate::support::{gate, pausing};
+use motorpool_testkit::{Behaviour, FakeModel, eventually};
 use motorpool_tests::e2e::{
-    Daemon, House,
+    Daemon, House, processes,
     talk::{CHAT, chat},
 };
+use nix::sys::signal::Signal;
 use std::path::Path;
 
 /// What `up` prints last before it serves on.
@@ -63,4 +65,25 @@ async fn a_file_that_the_catalog_knows_is_no_second_model_and_is_loaded_where_a_
     let ids: Vec<_> = models.json()["data"].as_array().into_iter().flatten().map(|row| row["id"].clone()).collect();
     assert_eq!(ids, ["a", "gemma3-270m"]);
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_end_hides_neither_address_nor_prompt_and_can_be_interrupted() {
+    let house = House::new();
+    let folder = house.path("other");
+    std::fs::create_dir_all(&folder).expect("made");
+    let never = gate(&house, "never");
+    let model = FakeModel::write(&folder, "m", &pausing(20, 10, &never)).expect("written");
+    house.write_config();
+    let before = "OpenAI-compatible address: http://";
+    let mut daemon = Daemon::start_as(&house, &["up", text(model.path())], before).await;
+    daemon.until_phase("m", &["ready"]).await;
+    eventually("it answers", async || {
+        daemon.status().await.engine("m").is_some_and(|engine| !engine.leases.is_empty()).then_some(())
+    })
+    .await;
+    daemon.signal(Signal::SIGINT);
+    assert_eq!(daemon.ended().await.code(), Some(0), "{}", daemon.log());
+    assert!(daemon.log().contains("of France?\n\n"), "the answer's line is ended: {}", daemon.log());
+    processes::assert_none(&house);
 }
