@@ -1,10 +1,5 @@
-//! [`Budget`]: the bound on everything we reserve, and its automatic value.
+//! [`Budget`]: the bound on everything we reserve, and [`BudgetSetting`]: who decides it.
 use motorpool_vocab::{Bytes, GIB};
-
-/// From this much memory on, a machine is counted as big.
-const BIG: Bytes = Bytes::gib(96);
-/// An automatic share of plain memory is never larger than this.
-const SHARE_MAX: Bytes = Bytes::gib(96);
 
 /// The bound on the total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +8,15 @@ pub enum Budget {
     Enforced(Bytes),
     /// Everything is granted, tracked and shown.
     NotEnforced,
+}
+
+/// What the operator says about the budget: an explicit value wins over the automatic one, whoever changed that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetSetting {
+    /// `capacity.budget`, unless it is `auto`.
+    pub explicit: Option<Bytes>,
+    /// What the environment puts in the place of the computed automatic value.
+    pub automatic: Option<Bytes>,
 }
 
 impl Budget {
@@ -30,10 +34,21 @@ impl Budget {
     }
 }
 
-/// The budget of a machine whose engines use system memory only (`plainShare`, capacity.md §2): 60 % of `ram`,
-/// 80 % from 96 GiB on, never more than 96 GiB. `ram` is what we may use: the smaller of machine and cgroup limit.
-pub fn automatic_budget(ram: Bytes) -> Bytes {
-    ram.per_mille(if ram >= BIG { 800 } else { 600 }).min(SHARE_MAX)
+impl BudgetSetting {
+    /// Nothing but `bytes`.
+    pub const fn explicit(bytes: Bytes) -> Self {
+        Self { explicit: Some(bytes), automatic: None }
+    }
+
+    /// The automatic value where `computed` is what the machine suggests.
+    pub fn automatic_of(self, computed: Bytes) -> Bytes {
+        self.automatic.unwrap_or(computed)
+    }
+
+    /// What is in force where `computed` is what the machine suggests.
+    pub fn in_force(self, computed: Bytes) -> Bytes {
+        self.explicit.unwrap_or_else(|| self.automatic_of(computed))
+    }
 }
 
 #[cfg(test)]
@@ -41,20 +56,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plain_share_has_the_reference_values() {
-        let share = |gib| automatic_budget(Bytes::gib(gib));
-        assert_eq!(share(16), Bytes::gib(16).per_mille(600));
-        assert_eq!(share(64), Bytes::gib(64).per_mille(600));
-        assert_eq!(share(96), Bytes::gib(96).per_mille(800));
-        for gib in [128, 192, 512] {
-            assert_eq!(share(gib), Bytes::gib(96), "{gib}");
-        }
-    }
-
-    #[test]
     fn a_budget_under_one_gib_is_not_enforced() {
         assert_eq!(Budget::of(Bytes::ZERO), Budget::NotEnforced);
         assert_eq!(Budget::of(Bytes::new(GIB - 1)), Budget::NotEnforced);
         assert_eq!(Budget::of(Bytes::gib(1)), Budget::Enforced(Bytes::gib(1)));
+    }
+
+    #[test]
+    fn an_explicit_setting_wins_and_the_environment_changes_the_automatic_value_only() {
+        let (computed, environment, explicit) = (Bytes::gib(10), Bytes::gib(20), Bytes::gib(30));
+        assert_eq!(BudgetSetting::default().in_force(computed), computed);
+        let changed = BudgetSetting { automatic: Some(environment), ..BudgetSetting::default() };
+        assert_eq!(changed.in_force(computed), environment);
+        let both = BudgetSetting { explicit: Some(explicit), ..changed };
+        assert_eq!(both.in_force(computed), explicit);
+        assert_eq!(both.automatic_of(computed), environment, "shown beside it");
     }
 }

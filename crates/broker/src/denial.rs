@@ -1,67 +1,425 @@
 //! [`Denial`]: a refusal for want of capacity, with its arithmetic.
-use crate::Excess;
-use motorpool_vocab::{Bytes, EngineKey};
-use std::fmt;
+//!
+//! `Display` is the contract's `<reason>` (capacity.md §7), which harnesses search for; [`Denial::prose`] is for people.
+//! Building one writes nothing: that is for the program, once per refused build.
+use crate::{Bounds, Excess, HostShape, Proof, Which};
+use motorpool_vocab::{Bytes, Claim, DeviceId, EngineKey, GIB};
+use std::{fmt, time::Duration};
 
-/// Why a build does not fit. `Display` is the contract's `<reason>`; [`Denial::prose`] is for people.
+/// More GiB than this are not printed: nothing has them, and people read no ten digits.
+const GIB_MOST: u64 = 999_999_999;
+
+/// Why a build does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// What was to be built.
     pub key: EngineKey,
-    /// The bytes it asked for.
-    pub requested: Bytes,
-    /// What would have been committed against which bound.
-    pub excess: Excess,
-    /// What holds the memory, largest first.
+    /// What it asked for, by part, in the attempt that came nearest.
+    pub requested: Claim,
+    /// What was passed.
+    pub reason: Reason,
+    /// Everything that was reserved then, whether it could go or not.
+    pub committed: Bytes,
+    /// What holds the memory and cannot go, largest first.
     pub holders: Vec<(EngineKey, Bytes)>,
+    /// What there is on this machine.
+    pub shares: Shares,
+}
+
+/// What was passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A bound of the ledger.
+    Bound(Excess),
+    /// What the driver said last, right before the start.
+    Measured(Measured),
+}
+
+/// The measured check on one card that did not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// The card.
+    pub device: DeviceId,
+    /// What was needed there.
+    pub required: Bytes,
+    /// What was free there.
+    pub free: Bytes,
+    /// Why it was not more.
+    pub cause: Cause,
+}
+
+/// Why a card has less free than the ledger says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// We unloaded something for this build and its memory has not come back.
+    OwnEviction {
+        /// How long was waited for it.
+        waited: Duration,
+    },
+    /// Others use it.
+    Foreign {
+        /// Who, as the driver names it.
+        tenant: String,
+        /// How much.
+        bytes: Bytes,
+    },
+}
+
+/// The shares of a host, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// How it shares its memory.
+    pub shape: HostShape,
+    /// Memory of the system that we may use.
+    pub ram: Bytes,
+    /// The share of it.
+    pub ram_share: Bytes,
+    /// The shares of all cards.
+    pub graphics: Bytes,
+}
+
+impl From<&Bounds> for Shares {
+    fn from(bounds: &Bounds) -> Self {
+        Self { shape: bounds.shape, ram: bounds.ram, ram_share: bounds.ram_share, graphics: bounds.graphics() }
+    }
 }
 
 impl Denial {
+    /// The refusal of `key` for want of what `proof` shows, on a host with `bounds`.
+    pub fn new(key: EngineKey, proof: Proof, bounds: &Bounds) -> Self {
+        let Proof { claim, excess } = proof;
+        Self::of(key, claim, Reason::Bound(excess), bounds)
+    }
+
+    /// The refusal of `key` by the measured check, on a host with `bounds`.
+    pub fn measured(key: EngineKey, requested: Claim, measured: Measured, bounds: &Bounds) -> Self {
+        Self::of(key, requested, Reason::Measured(measured), bounds)
+    }
+
+    fn of(key: EngineKey, requested: Claim, reason: Reason, bounds: &Bounds) -> Self {
+        Self { key, requested, reason, committed: Bytes::ZERO, holders: vec![], shares: bounds.into() }
+    }
+
+    /// The same beside what was reserved.
+    #[must_use]
+    pub fn beside(self, committed: Bytes) -> Self {
+        Self { committed, ..self }
+    }
+
+    /// The same with what holds the memory and cannot go.
+    #[must_use]
+    pub fn with_holders(self, mut holders: Vec<(EngineKey, Bytes)>) -> Self {
+        holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        Self { holders, ..self }
+    }
+
+    /// What would have been committed, or was required.
+    pub fn would_commit(&self) -> Bytes {
+        match &self.reason {
+            Reason::Bound(excess) => excess.would_commit,
+            Reason::Measured(measured) => measured.required,
+        }
+    }
+
+    /// The bound it meets, or what was free.
+    pub fn bound(&self) -> Bytes {
+        match &self.reason {
+            Reason::Bound(excess) => excess.bound,
+            Reason::Measured(measured) => measured.free,
+        }
+    }
+
+    /// The stable name of what was passed, for the structured event.
+    pub fn which(&self) -> &'static str {
+        match &self.reason {
+            Reason::Bound(excess) => match excess.which {
+                Which::Total => "budget",
+                Which::CoResidency => "co-residency",
+                Which::Device(_) => "device",
+                Which::SystemMemory => "system-memory",
+            },
+            Reason::Measured(_) => "measured",
+        }
+    }
+
     /// The reason in words: sizes in GiB, who holds what, what helps.
     pub fn prose(&self) -> String {
-        let needs = format!("{} needs {}", self.key.model(), self.requested);
-        let bound = self.excess.bound;
-        if self.holders.is_empty() {
+        let held = self.held();
+        match &self.reason {
+            Reason::Measured(measured) => self.measured_prose(measured),
+            Reason::Bound(excess) => {
+                format!("{}{}{held} {}", self.needs(), self.against(excess), self.helps(excess))
+            }
+        }
+    }
+
+    /// What would have helped, in words.
+    pub fn remedy(&self) -> String {
+        match &self.reason {
+            Reason::Bound(excess) => self.helps(excess),
+            Reason::Measured(measured) => measured.helps().to_owned(),
+        }
+    }
+
+    fn needs(&self) -> String {
+        format!("{} needs {}", self.key.model(), Gib(self.requested.total()))
+    }
+
+    /// Goes on from what it needs.
+    fn against(&self, excess: &Excess) -> String {
+        let (would, bound) = (Gib(excess.would_commit), Gib(excess.bound));
+        let part = if self.holders.is_empty() {
+            format!(", {would} of it")
+        } else {
+            format!("; with what cannot be unloaded that is {would}")
+        };
+        match &excess.which {
+            Which::CoResidency => format!(
+                " beside another model on the graphics devices; together they would take {would} of the {bound} of fast memory, and neither may spill into system memory while the other is loaded."
+            ),
+            Which::Device(id) if excess.bound.is_zero() => {
+                format!(", and nothing may be reserved on graphics device {id} now.")
+            }
+            Which::Device(id) => format!("{part} on graphics device {id}, more than the {bound} that is ours there."),
+            Which::SystemMemory => format!("{part} in system memory, more than the {bound} that is ours there."),
+            Which::Total if self.holders.is_empty() => format!(", more than {}.", self.whole(excess.bound)),
+            Which::Total => format!("{part}, more than {}.", self.whole(excess.bound)),
+        }
+    }
+
+    /// The budget, in the terms of this machine.
+    fn whole(&self, bound: Bytes) -> String {
+        let Shares { shape, ram, ram_share, graphics } = self.shares;
+        if shape == HostShape::DiscreteGpu {
             return format!(
-                "{needs}, more than the whole budget of {bound}. A smaller model or context, or a larger budget, helps."
+                "the budget of {}: {} of graphics memory and a share of {} of system memory",
+                Gib(bound),
+                Gib(graphics.min(bound)),
+                Gib(ram_share)
             );
         }
-        let held: Vec<_> = self.holders.iter().map(|(key, bytes)| format!("{} holds {bytes}", key.model())).collect();
+        let whole = u128::from(ram.get()).max(1);
+        let percent = (u128::from(bound.get()) * 100 + whole / 2) / whole;
+        let of = if ram.is_zero() || percent > 100 {
+            String::new()
+        } else {
+            format!(" (about {percent} % of your {} machine)", Gib(ram))
+        };
+        format!("the budget of {}{of}", Gib(bound))
+    }
+
+    fn held(&self) -> String {
+        if self.holders.is_empty() {
+            return String::new();
+        }
+        let one = |(key, bytes): &(EngineKey, Bytes)| format!("{} holds {}", key.model(), Gib(*bytes));
+        let all: Vec<_> = self.holders.iter().map(one).collect();
+        format!(" {} and cannot be unloaded.", all.join(", "))
+    }
+
+    fn helps(&self, excess: &Excess) -> String {
+        let unpin = if self.holders.is_empty() { "" } else { "unpinning one of them, " };
+        match excess.which {
+            // A smaller model is no answer: each of them fits.
+            Which::CoResidency if self.holders.is_empty() => {
+                "Unloading the other, or allowing spillover, helps.".to_owned()
+            }
+            Which::CoResidency => "Unpinning one of them, or allowing spillover, helps.".to_owned(),
+            Which::Device(_) if excess.bound.is_zero() => {
+                "Another device, or making this one readable, helps.".to_owned()
+            }
+            Which::Device(_) => sentence(unpin, "a smaller model or context, or another device, helps."),
+            Which::SystemMemory => sentence(unpin, "a smaller model or context, or ending other programs, helps."),
+            Which::Total => sentence(unpin, "a smaller model or context, or a larger budget, helps."),
+        }
+    }
+
+    fn measured_prose(&self, measured: &Measured) -> String {
+        let Measured { device, required, free, cause } = measured;
+        let model = self.key.model();
+        let why = match cause {
+            Cause::OwnEviction { waited } => format!(
+                "it unloaded its previous model and waited {} s, the driver has not given the memory back",
+                waited.as_secs()
+            ),
+            Cause::Foreign { tenant, bytes } => format!("{tenant} uses {} there", Gib(*bytes)),
+        };
         format!(
-            "{needs} within a budget of {bound}; {} and cannot be unloaded. A larger budget, or unpinning one of them, helps.",
-            held.join(", ")
+            "{model} needs {} on graphics device {device}, where {} are free: {why}. {}",
+            Gib(*required),
+            Gib(*free),
+            measured.helps()
         )
     }
 }
 
+impl Measured {
+    fn helps(&self) -> &'static str {
+        match self.cause {
+            Cause::OwnEviction { .. } => "Trying again in a moment helps.",
+            Cause::Foreign { .. } => "Ending that program, or a smaller model or context, helps.",
+        }
+    }
+}
+
+/// `first`, then `rest`, as one sentence.
+fn sentence(first: &str, rest: &str) -> String {
+    let all = format!("{first}{rest}");
+    let mut letters = all.chars();
+    letters.next().map_or_else(String::new, |letter| letter.to_uppercase().chain(letters).collect())
+}
+
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Excess { would_commit, bound } = self.excess;
-        write!(f, "budget exhausted: would commit {} against {}", would_commit.get(), bound.get())
+        write!(f, "budget exhausted: would commit {} against {}", self.would_commit().get(), self.bound().get())?;
+        match &self.reason {
+            Reason::Bound(excess) => excess.which.fmt(f),
+            Reason::Measured(_) => f.write_str(" (measured free graphics memory)"),
+        }
+    }
+}
+
+/// Bytes for people, of nine digits at most.
+struct Gib(Bytes);
+
+impl fmt::Display for Gib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.get() / GIB >= GIB_MOST { write!(f, "more than {GIB_MOST} GiB") } else { self.0.fmt(f) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{BudgetSetting, Card, Host};
+    use proptest::prelude::*;
+    use regex::Regex;
 
-    fn denial(holders: Vec<(EngineKey, Bytes)>) -> Denial {
-        let excess = Excess { would_commit: Bytes::gib(9), bound: Bytes::gib(8) };
-        Denial { key: "llama-server:big:0".parse().expect("a key"), requested: Bytes::gib(9), excess, holders }
+    fn key(model: &str) -> EngineKey {
+        format!("llama-server:{model}:0").parse().expect("a key")
+    }
+
+    fn discrete() -> Bounds {
+        let cards = vec![Card::new("GPU-5c0ffee", Bytes::gib(24))];
+        Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(64), cards, ..Host::default() }.bounds()
+    }
+
+    fn plain() -> Bounds {
+        Host { ram: Bytes::gib(64), ..Host::default() }.bounds()
+    }
+
+    fn bound(which: Which, would: Bytes, bound: Bytes, bounds: &Bounds) -> Denial {
+        let excess = Excess { would_commit: would, bound, which };
+        Denial::new(key("big"), Proof { claim: Claim::private(would), excess }, bounds)
+    }
+
+    fn measured(cause: Cause) -> Denial {
+        let device = DeviceId("GPU-5c0ffee".into());
+        let measured = Measured { device, required: Bytes::gib(9), free: Bytes::gib(2), cause };
+        Denial::measured(key("big"), Claim::private(Bytes::gib(9)), measured, &discrete())
+    }
+
+    fn every(would: Bytes, limit: Bytes) -> Vec<Denial> {
+        let foreign = Cause::Foreign { tenant: "blender".to_owned(), bytes: limit };
+        let mut all = vec![measured(Cause::OwnEviction { waited: Duration::from_secs(5) }), measured(foreign)];
+        for which in
+            [Which::Total, Which::CoResidency, Which::SystemMemory, Which::Device(DeviceId("GPU-5c0ffee".into()))]
+        {
+            for bounds in [discrete(), plain()] {
+                let denial = bound(which.clone(), would, limit, &bounds);
+                all.extend([denial.clone(), denial.with_holders(vec![(key("pinned"), limit), (key("other"), would)])]);
+            }
+        }
+        all
     }
 
     #[test]
     fn the_reason_is_the_contracts_line_with_plain_integers() {
-        assert_eq!(denial(vec![]).to_string(), "budget exhausted: would commit 9663676416 against 8589934592");
+        let line = |which| bound(which, Bytes::gib(9), Bytes::gib(8), &discrete()).to_string();
+        let plain = "budget exhausted: would commit 9663676416 against 8589934592";
+        assert_eq!(line(Which::Total), plain);
+        let ceiling = format!("{plain} (co-residency ceiling — RAM spillover off)");
+        assert_eq!(line(Which::CoResidency), ceiling);
+        assert_eq!(line(Which::Device(DeviceId("GPU-1".into()))), format!("{plain} (device GPU-1)"));
+        assert_eq!(line(Which::SystemMemory), format!("{plain} (system memory)"));
+        let foreign = Cause::Foreign { tenant: "blender".to_owned(), bytes: Bytes::gib(20) };
+        assert_eq!(
+            measured(foreign).to_string(),
+            "budget exhausted: would commit 9663676416 against 2147483648 (measured free graphics memory)"
+        );
     }
 
     #[test]
-    fn people_read_gib_and_no_long_numbers() {
-        let held = vec![("llama-server:pinned:0".parse().expect("a key"), Bytes::gib(4))];
-        for prose in [denial(vec![]).prose(), denial(held).prose()] {
-            assert!(prose.contains("needs 9.0 GiB") && prose.contains("8.0 GiB"), "{prose}");
-            let longest = prose.split(|c: char| !c.is_ascii_digit()).map(str::len).max();
-            assert!(longest < Some(10), "{prose}");
+    fn every_variant_matches_both_expressions_of_the_harness() {
+        let strict = Regex::new(r"capacity broker denied [^\n]+: budget exhausted: would commit \d+ against \d+");
+        let loose = Regex::new(r"capacity broker denied [^\n]*budget exhausted");
+        for denial in every(Bytes::gib(9), Bytes::gib(8)) {
+            let line = format!("ERROR [provider-pool] capacity broker denied {}: {denial}", denial.key);
+            for expression in [&strict, &loose] {
+                assert!(expression.as_ref().expect("an expression").is_match(&line), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_by_the_budget_says_what_part_of_the_machine_it_is() {
+        let prose = bound(Which::Total, Bytes::gib(40), plain().ram_share, &plain()).prose();
+        assert_eq!(
+            prose,
+            "big needs 40.0 GiB, more than the budget of 38.4 GiB (about 60 % of your 64.0 GiB machine). A smaller model or context, or a larger budget, helps."
+        );
+        let absurd = Host { budget: BudgetSetting::explicit(Bytes::gib(900)), ..Host::default() }.bounds();
+        let prose = bound(Which::Total, Bytes::gib(901), Bytes::gib(900), &absurd).prose();
+        assert!(!prose.contains('%'), "{prose}");
+    }
+
+    #[test]
+    fn on_a_host_with_cards_both_pools_are_told_apart() {
+        let budget = discrete().budget.bound().expect("enforced");
+        let mut denial = bound(Which::Total, Bytes::gib(92), budget, &discrete());
+        denial.requested = Claim::private(Bytes::gib(70));
+        assert_eq!(
+            denial.with_holders(vec![(key("small"), Bytes::gib(2)), (key("pinned"), Bytes::gib(20))]).prose(),
+            "big needs 70.0 GiB; with what cannot be unloaded that is 92.0 GiB, more than the budget of 61.2 GiB: 22.8 GiB of graphics memory and a share of 38.4 GiB of system memory. pinned holds 20.0 GiB, small holds 2.0 GiB and cannot be unloaded. Unpinning one of them, a smaller model or context, or a larger budget, helps."
+        );
+    }
+
+    #[test]
+    fn a_smaller_model_is_never_suggested_for_want_of_co_residency() {
+        for denial in every(Bytes::gib(31), Bytes::gib(22)) {
+            let prose = denial.prose();
+            assert_eq!(prose.contains("spill"), denial.which() == "co-residency", "{prose}");
+            assert!(!(prose.contains("spill") && prose.contains("smaller")), "{prose}");
+            assert!(prose.ends_with(&denial.remedy()), "{prose}");
+        }
+    }
+
+    #[test]
+    fn the_measured_variants_say_who_has_the_memory() {
+        let own = measured(Cause::OwnEviction { waited: Duration::from_secs(5) }).prose();
+        let words = "unloaded its previous model and waited 5 s, the driver has not given the memory back";
+        assert!(own.contains(words), "{own}");
+        let foreign = measured(Cause::Foreign { tenant: "blender".to_owned(), bytes: Bytes::gib(20) }).prose();
+        assert!(foreign.contains("blender uses 20.0 GiB"), "{foreign}");
+    }
+
+    #[test]
+    fn a_device_that_nobody_can_read_is_said_to_take_nothing() {
+        let device = Which::Device(DeviceId("GPU-5c0ffee".into()));
+        let prose = bound(device, Bytes::gib(9), Bytes::ZERO, &discrete()).prose();
+        assert!(prose.contains("nothing may be reserved on graphics device GPU-5c0ffee now"), "{prose}");
+    }
+
+    proptest! {
+        /// What people read could otherwise be taken for the contract's line, or for nothing a person says.
+        #[test]
+        fn people_read_no_ten_digits_and_no_names_of_the_environment(would: u64, limit: u64) {
+            for denial in every(Bytes::new(would), Bytes::new(limit)) {
+                let prose = denial.prose();
+                let longest = prose.split(|c: char| !c.is_ascii_digit()).map(str::len).max();
+                prop_assert!(longest < Some(10), "{prose}");
+                prop_assert!(!prose.contains("MOTORPOOL_") && !prose.contains("budget exhausted"), "{prose}");
+            }
         }
     }
 }

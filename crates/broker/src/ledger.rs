@@ -1,21 +1,36 @@
-//! [`Ledger`]: one line per child, shared files charged once, one bound.
+//! [`Ledger`]: one line per child, shared files charged once, every bound of the host.
 //!
 //! A line belongs to a `Spawn`, not to a key: a child that is stopping or stuck keeps its own until its bytes are
-//! back, whatever happens under its key meanwhile.
-use crate::Budget;
-use motorpool_vocab::{Bytes, Claim, FileId, Spawn};
+//! back, whatever happens under its key meanwhile. Bounds and readings may change at any time; that evicts nothing by
+//! itself, and a pool that is over its bound gets no new grant.
+use crate::{
+    Bounds, Budget, CardBounds, Which,
+    charges::{Charges, Numbers, Weighed, quantity},
+    limits::{Limits, Pools, share_now},
+    lines::{Line, Lines},
+    scratch::Scratch,
+};
+use motorpool_vocab::{Bytes, Claim, DeviceId, Spawn};
 use std::collections::BTreeMap;
+
+/// What is left to the system of its memory, beside what the operator keeps for others.
+const SYSTEM_MARGIN: Bytes = Bytes::gib(2);
 
 /// What every living child holds.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    budget: Budget,
-    lines: BTreeMap<Spawn, Claim>,
-    charged: Charged,
+    bounds: Bounds,
+    cards: BTreeMap<DeviceId, Sight>,
+    system: Sight,
+    lines: Lines,
+    numbers: Numbers,
+    charges: Charges,
+    /// `None`: not enforced.
+    limits: Option<Limits>,
 }
 
 /// Whether a reservation was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
     /// The line is there.
@@ -25,280 +40,351 @@ pub enum Verdict {
 }
 
 /// The arithmetic of a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excess {
     /// What would have been committed: others + the claim.
     pub would_commit: Bytes,
-    /// The bound it meets.
+    /// The bound it meets; always less.
     pub bound: Bytes,
+    /// Whose bound that is.
+    pub which: Which,
 }
 
 /// By how much a claim does not fit, in every constraint. All zero: it fits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shortfall {
     /// Past the total budget.
     pub total: Bytes,
+    /// What of other accelerated residents must go for the ceiling; never more than they have.
+    pub co_residency: Bytes,
+    /// Past the shares of cards; only those that are passed.
+    pub devices: BTreeMap<DeviceId, Bytes>,
+    /// Past the share of system memory.
+    pub ram: Bytes,
 }
 
-/// By how much a correction put the ledger over its bounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// By how much the ledger is over its bounds now. All zero: it is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Overflow {
     /// Past the total budget.
     pub total: Bytes,
+    /// Past the shares of cards; only those that are passed.
+    pub devices: BTreeMap<DeviceId, Bytes>,
+    /// Past the share of system memory.
+    pub ram: Bytes,
 }
 
-/// A sum of claims in which files count once.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Charged {
-    private: Bytes,
-    files: BTreeMap<FileId, (Bytes, u32)>,
-    file_bytes: Bytes,
+/// What the machine says about one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Which pool.
+    pub place: Place,
+    /// What is seen there.
+    pub sight: Sight,
 }
 
-impl Charged {
-    pub(crate) fn add(&mut self, claim: &Claim) {
-        self.private = self.private.saturating_add(claim.private_total());
-        for (id, bytes) in &claim.ram_files {
-            let entry = self.files.entry(*id).or_insert((*bytes, 0));
-            entry.1 += 1;
-            if entry.1 == 1 {
-                self.file_bytes = self.file_bytes.saturating_add(*bytes);
-            }
-        }
-    }
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A card.
+    Card(DeviceId),
+    /// System memory.
+    SystemMemory,
+}
 
-    pub(crate) fn remove(&mut self, claim: &Claim) {
-        self.private = self.private.saturating_sub(claim.private_total());
-        for (id, _) in &claim.ram_files {
-            let Some(entry) = self.files.get_mut(id) else { continue };
-            entry.1 -= 1;
-            if entry.1 == 0 {
-                self.file_bytes = self.file_bytes.saturating_sub(entry.0);
-                self.files.remove(id);
-            }
-        }
-    }
+/// How well a pool is known. How long it takes from one to the next is for who reads it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sight {
+    /// Read just now.
+    Known {
+        /// What others than our children use there.
+        foreign: Bytes,
+    },
+    /// Not readable, but its size is known, or its last reading is not old: the ledger alone decides.
+    #[default]
+    Trusted,
+    /// No new claim there.
+    Unknown,
+}
 
-    pub(crate) fn total(&self) -> Bytes {
-        self.private.saturating_add(self.file_bytes)
-    }
+/// One pool as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolFigures {
+    /// Which.
+    pub place: Place,
+    /// All its memory.
+    pub total: Bytes,
+    /// The share of it that may be reserved at best.
+    pub share: Bytes,
+    /// The share now.
+    pub share_now: Bytes,
+    /// What is reserved.
+    pub committed: Bytes,
+    /// How well it is known.
+    pub sight: Sight,
 }
 
 impl Ledger {
-    /// An empty ledger under `budget`.
-    pub fn new(budget: Budget) -> Self {
-        Self { budget, lines: BTreeMap::new(), charged: Charged::default() }
+    /// An empty ledger under `bounds`, about whose pools nothing was read yet.
+    pub fn new(bounds: Bounds) -> Self {
+        let mut ledger = Self {
+            bounds,
+            cards: BTreeMap::new(),
+            system: Sight::Trusted,
+            lines: Lines::default(),
+            numbers: Numbers::default(),
+            charges: Charges::default(),
+            limits: None,
+        };
+        ledger.refresh_limits();
+        ledger
     }
 
-    /// The bound in force.
-    pub fn budget(&self) -> Budget {
-        self.budget
+    /// Other bounds from now on. Nothing is evicted; says what is over.
+    pub fn set_bounds(&mut self, bounds: Bounds) -> Overflow {
+        self.bounds = bounds;
+        self.refresh_limits();
+        self.overflow()
     }
 
-    /// Everything reserved: private bytes of all lines and each file once.
-    pub fn committed(&self) -> Bytes {
-        self.charged.total()
-    }
-
-    /// The line of `spawn`.
-    pub fn line(&self, spawn: Spawn) -> Option<&Claim> {
-        self.lines.get(&spawn)
-    }
-
-    /// Who has a line, in order.
-    pub fn spawns(&self) -> impl Iterator<Item = Spawn> + '_ {
-        self.lines.keys().copied()
+    /// Takes a reading; it enters every constraint from now on. Says what is over.
+    pub fn observe(&mut self, reading: Reading) -> Overflow {
+        match reading.place {
+            Place::Card(id) => {
+                self.cards.insert(id, reading.sight);
+            }
+            Place::SystemMemory => self.system = reading.sight,
+        }
+        self.refresh_limits();
+        self.overflow()
     }
 
     /// Reserves `claim` for `spawn`, replacing its own line; or refuses, and nothing changed.
     pub fn reserve(&mut self, spawn: Spawn, claim: Claim) -> Verdict {
-        let excess = self.excess_without(&[spawn], &claim);
+        let weighed = self.weigh(&claim);
+        let own = self.lines.find(spawn).map(|line| self.lines.weighed(line).clone());
+        if let Some(own) = &own {
+            self.charges.remove(own);
+        }
+        let excess = self.limits.as_ref().and_then(|limits| limits.excess(&self.charges, (&claim, &weighed)));
+        if let Some(own) = &own {
+            self.charges.add(own);
+        }
         if let Some(excess) = excess {
+            self.forget_unmapped(&claim);
             return Verdict::Refuse(excess);
         }
-        self.replace(spawn, claim);
+        self.replace(spawn, Line { claim, weighed });
         Verdict::Admit
     }
 
-    /// What was measured replaces what was reserved. Never refuses; says by how much the bound is passed now.
+    /// What was measured replaces what was reserved. Never refuses; says what is over.
     pub fn correct(&mut self, spawn: Spawn, measured: Claim) -> Overflow {
-        if self.lines.contains_key(&spawn) {
-            self.replace(spawn, measured);
+        if self.lines.find(spawn).is_some() {
+            let weighed = self.weigh(&measured);
+            self.replace(spawn, Line { claim: measured, weighed });
         }
-        Overflow { total: self.over(self.committed()) }
+        self.overflow()
     }
 
     /// The bytes of `spawn` are back. Unknown: nothing happens.
     pub fn release(&mut self, spawn: Spawn) {
-        if let Some(claim) = self.lines.remove(&spawn) {
-            self.charged.remove(&claim);
+        if let Some(line) = self.lines.remove(spawn) {
+            self.charges.remove(&line.weighed);
+            self.forget_unmapped(&line.claim);
         }
     }
 
     /// By how much `claim` would not fit if the spawns `without` were gone.
     pub fn shortfall(&self, without: &[Spawn], claim: &Claim) -> Shortfall {
-        let excess = self.excess_without(without, claim);
-        Shortfall { total: excess.map_or(Bytes::ZERO, |e| e.would_commit.saturating_sub(e.bound)) }
+        Scratch::without(self, without).shortfall(claim)
     }
 
-    /// The arithmetic of [`Ledger::shortfall`], when there is one.
+    /// The first constraint that [`Ledger::shortfall`] names, with its arithmetic.
     pub fn excess_without(&self, without: &[Spawn], claim: &Claim) -> Option<Excess> {
-        let mut charged = self.charged.clone();
-        for line in without.iter().filter_map(|spawn| self.lines.get(spawn)) {
-            charged.remove(line);
+        Scratch::without(self, without).excess(claim)
+    }
+
+    /// The bounds in force.
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// The bound on the total in force.
+    pub fn budget(&self) -> Budget {
+        self.bounds.budget
+    }
+
+    /// Everything reserved: private bytes of all lines and each file once.
+    pub fn committed(&self) -> Bytes {
+        quantity(self.charges.total())
+    }
+
+    /// The accelerated bytes of all lines.
+    pub fn accelerated(&self) -> Bytes {
+        quantity(self.charges.accelerated)
+    }
+
+    /// The line of `spawn`.
+    pub fn line(&self, spawn: Spawn) -> Option<&Claim> {
+        self.lines.find(spawn).map(|line| self.lines.claim(line))
+    }
+
+    /// Who has a line, in order.
+    pub fn spawns(&self) -> impl Iterator<Item = Spawn> + '_ {
+        self.lines.spawns().into_iter()
+    }
+
+    /// `shareNow(d)`: what may be reserved on a card now; nothing on one that nobody knows.
+    pub fn share_now(&self, id: &DeviceId) -> Bytes {
+        let Some(card) = self.bounds.cards.iter().find(|card| card.id == *id) else { return Bytes::ZERO };
+        match self.sight_of(id) {
+            Sight::Known { foreign } => share_now(card.share, card.total, &[card.reserve, foreign]),
+            Sight::Trusted => share_now(card.share, card.total, &[card.reserve]),
+            Sight::Unknown => Bytes::ZERO,
         }
-        self.excess_of(charged, claim)
     }
 
-    pub(crate) fn charged(&self) -> &Charged {
-        &self.charged
+    /// `ramShareNow`: what may be reserved of system memory now, 2 GiB left to the system.
+    pub fn ram_share_now(&self) -> Bytes {
+        let (share, total, reserve) = (self.bounds.ram_share, self.bounds.ram, self.bounds.ram_reserve);
+        match self.system {
+            Sight::Known { foreign } => share_now(share, total, &[reserve, SYSTEM_MARGIN, foreign]),
+            Sight::Trusted => share_now(share, total, &[reserve, SYSTEM_MARGIN]),
+            Sight::Unknown => Bytes::ZERO,
+        }
     }
 
-    pub(crate) fn excess_of(&self, mut charged: Charged, claim: &Claim) -> Option<Excess> {
-        charged.add(claim);
-        let would_commit = charged.total();
-        self.budget.bound().filter(|bound| would_commit > *bound).map(|bound| Excess { would_commit, bound })
+    /// Every pool: the cards, then system memory.
+    pub fn pools(&self) -> Vec<PoolFigures> {
+        let card = |card: &CardBounds| PoolFigures {
+            place: Place::Card(card.id.clone()),
+            total: card.total,
+            share: card.share,
+            share_now: self.share_now(&card.id),
+            committed: self.committed_on(&card.id),
+            sight: self.sight_of(&card.id),
+        };
+        let system = PoolFigures {
+            place: Place::SystemMemory,
+            total: self.bounds.ram,
+            share: self.bounds.ram_share,
+            share_now: self.ram_share_now(),
+            committed: self.committed_ram(),
+            sight: self.system,
+        };
+        self.bounds.cards.iter().map(card).chain([system]).collect()
     }
 
-    /// The same lines under another bound, which may already be passed.
-    #[cfg(test)]
-    pub(crate) fn under(self, budget: Budget) -> Self {
-        Self { budget, ..self }
+    /// What is reserved on a card.
+    pub fn committed_on(&self, id: &DeviceId) -> Bytes {
+        self.numbers.find_device(id).map_or(Bytes::ZERO, |n| quantity(self.charges.device(n)))
     }
 
-    fn replace(&mut self, spawn: Spawn, claim: Claim) {
-        self.release(spawn);
-        self.charged.add(&claim);
-        self.lines.insert(spawn, claim);
+    /// What is reserved of system memory; on a unified host that is everything.
+    pub fn committed_ram(&self) -> Bytes {
+        quantity(match Pools::of(&self.bounds) {
+            Pools::One => self.charges.total(),
+            Pools::Apart => self.charges.ram(),
+        })
     }
 
-    fn over(&self, bytes: Bytes) -> Bytes {
-        self.budget.bound().map_or(Bytes::ZERO, |bound| bytes.saturating_sub(bound))
+    /// By how much the pools are over their bounds now.
+    pub fn overflow(&self) -> Overflow {
+        let Some(limits) = &self.limits else { return Overflow::default() };
+        let cards = self
+            .bounds
+            .cards
+            .iter()
+            .map(|card| (card.id.clone(), self.committed_on(&card.id).saturating_sub(self.share_now(&card.id))));
+        Overflow {
+            total: quantity(self.charges.total().saturating_sub(limits.total)),
+            devices: cards.filter(|(_, by)| !by.is_zero()).collect(),
+            ram: self.committed_ram().saturating_sub(quantity(limits.ram)),
+        }
+    }
+
+    pub(crate) fn charges(&self) -> &Charges {
+        &self.charges
+    }
+
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    pub(crate) fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
+    }
+
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
+    }
+
+    fn sight_of(&self, id: &DeviceId) -> Sight {
+        self.cards.get(id).copied().unwrap_or_default()
+    }
+
+    fn weigh(&mut self, claim: &Claim) -> Weighed {
+        let n_before = self.numbers.devices().len();
+        let devices: Vec<_> = claim.device.keys().map(|id| self.numbers.device(id)).collect();
+        if self.numbers.devices().len() > n_before {
+            self.refresh_limits();
+        }
+        Weighed::of(claim, &devices, |id| self.numbers.file(id))
+    }
+
+    fn replace(&mut self, spawn: Spawn, line: Line) {
+        self.charges.add(&line.weighed);
+        if let Some(before) = self.lines.insert(spawn, line) {
+            self.charges.remove(&before.weighed);
+            self.forget_unmapped(&before.claim);
+        }
+    }
+
+    fn forget_unmapped(&mut self, claim: &Claim) {
+        for (id, _) in &claim.ram_files {
+            if self.numbers.find_file(id).is_some_and(|n| self.charges.is_unmapped(n)) {
+                self.numbers.forget_file(id);
+            }
+        }
+    }
+
+    fn refresh_limits(&mut self) {
+        // Every card has a number before any claim names it: a claim that is only judged does not number anything.
+        for card in &self.bounds.cards {
+            self.numbers.device(&card.id);
+        }
+        let wide = |bytes: Bytes| u128::from(bytes.get());
+        self.limits = self.bounds.budget.bound().map(|budget| Limits {
+            total: wide(budget),
+            ceiling: wide(self.bounds.ceiling().unwrap_or(budget)),
+            devices: self.numbers.devices().iter().map(|id| wide(self.share_now(id))).collect(),
+            ram: wide(self.ram_share_now()),
+            pools: Pools::of(&self.bounds),
+        });
     }
 }
 
 impl Shortfall {
     /// Whether everything fits.
-    pub fn fits(self) -> bool {
-        self == Self::default()
+    pub fn fits(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The largest of its entries.
+    pub fn most(&self) -> Bytes {
+        let most = self.total.max(self.co_residency).max(self.ram);
+        self.devices.values().copied().fold(most, Bytes::max)
+    }
+}
+
+impl Overflow {
+    /// Whether nothing is over.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use motorpool_vocab::DeviceId;
-    use proptest::prelude::*;
-
-    fn file(inode: u64, mib: u64) -> (FileId, Bytes) {
-        (FileId { device: 1, inode, size: mib, mtime_nanos: 0 }, Bytes::mib(mib))
-    }
-
-    fn mapping(private: u64, files: &[(FileId, Bytes)]) -> Claim {
-        Claim { ram_private: Bytes::mib(private), ram_files: files.iter().copied().collect(), ..Claim::default() }
-    }
-
-    #[test]
-    fn two_replicas_share_their_file_and_the_last_one_takes_it_along() {
-        let mut ledger = Ledger::new(Budget::of(Bytes::gib(2)));
-        assert_eq!(ledger.reserve(Spawn(1), mapping(100, &[file(1, 500)])), Verdict::Admit);
-        assert_eq!(ledger.reserve(Spawn(2), mapping(100, &[file(1, 500)])), Verdict::Admit);
-        assert_eq!(ledger.committed(), Bytes::mib(700));
-        ledger.release(Spawn(1));
-        assert_eq!(ledger.committed(), Bytes::mib(600));
-        ledger.release(Spawn(2));
-        assert_eq!(ledger.committed(), Bytes::ZERO);
-    }
-
-    #[test]
-    fn a_refusal_says_what_it_would_have_committed_and_changes_nothing() {
-        let mut ledger = Ledger::new(Budget::of(Bytes::gib(1)));
-        assert_eq!(ledger.reserve(Spawn(1), Claim::private(Bytes::mib(800))), Verdict::Admit);
-        let refused = ledger.reserve(Spawn(2), Claim::private(Bytes::mib(300)));
-        assert_eq!(refused, Verdict::Refuse(Excess { would_commit: Bytes::mib(1100), bound: Bytes::gib(1) }));
-        assert_eq!(ledger.line(Spawn(2)), None);
-        assert_eq!(ledger.shortfall(&[], &Claim::private(Bytes::mib(300))).total, Bytes::mib(76));
-        assert!(ledger.shortfall(&[Spawn(1)], &Claim::private(Bytes::mib(300))).fits());
-    }
-
-    #[test]
-    fn a_correction_may_overflow_and_then_grants_stop() {
-        let mut ledger = Ledger::new(Budget::of(Bytes::gib(1)));
-        assert_eq!(ledger.reserve(Spawn(1), Claim::private(Bytes::mib(100))), Verdict::Admit);
-        assert_eq!(ledger.correct(Spawn(1), Claim::private(Bytes::mib(1030))).total, Bytes::mib(6));
-        assert!(matches!(ledger.reserve(Spawn(2), Claim::private(Bytes::new(1))), Verdict::Refuse(_)));
-        assert_eq!(ledger.correct(Spawn(9), Claim::private(Bytes::gib(9))).total, Bytes::mib(6), "no line, no change");
-    }
-
-    #[test]
-    fn without_an_enforced_budget_everything_is_granted_and_tracked() {
-        let mut ledger = Ledger::new(Budget::of(Bytes::ZERO));
-        assert_eq!(ledger.reserve(Spawn(1), Claim::private(Bytes::gib(900))), Verdict::Admit);
-        assert_eq!(ledger.committed(), Bytes::gib(900));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Op {
-        Reserve(u64, Claim),
-        Correct(u64, Claim),
-        Release(u64),
-    }
-
-    fn any_claim() -> impl Strategy<Value = Claim> {
-        (0u64..900, prop::collection::btree_set(0u64..4, 0..3), prop::option::of(0u64..300)).prop_map(|(p, f, d)| {
-            let files: Vec<_> = f.into_iter().map(|n| file(n, 100 * (n + 1))).collect();
-            let mut claim = mapping(p, &files);
-            claim.device = d.map(|mib| (DeviceId("GPU-1".into()), Bytes::mib(mib))).into_iter().collect();
-            claim
-        })
-    }
-
-    fn any_op() -> impl Strategy<Value = Op> {
-        prop_oneof![
-            4 => (0u64..8, any_claim()).prop_map(|(s, c)| Op::Reserve(s, c)),
-            1 => (0u64..8, any_claim()).prop_map(|(s, c)| Op::Correct(s, c)),
-            2 => (0u64..8).prop_map(Op::Release),
-        ]
-    }
-
-    proptest! {
-        /// B1, B2, B3 against a model that adds everything up anew.
-        #[test]
-        fn grants_keep_the_bound_and_are_whole(ops in prop::collection::vec(any_op(), 1..60)) {
-            let bound = Bytes::gib(2);
-            let mut ledger = Ledger::new(Budget::of(bound));
-            let mut model: BTreeMap<Spawn, Claim> = BTreeMap::new();
-            for op in ops {
-                match op {
-                    Op::Reserve(s, claim) => {
-                        let before = ledger.clone();
-                        match ledger.reserve(Spawn(s), claim.clone()) {
-                            Verdict::Admit => {
-                                model.insert(Spawn(s), claim);
-                                prop_assert!(ledger.committed() <= bound, "B1");
-                            }
-                            Verdict::Refuse(excess) => {
-                                prop_assert!(excess.would_commit > excess.bound);
-                                prop_assert_eq!(&ledger.lines, &before.lines, "B3");
-                            }
-                        }
-                    }
-                    Op::Correct(s, claim) => {
-                        let over = ledger.correct(Spawn(s), claim.clone());
-                        model.entry(Spawn(s)).and_modify(|line| *line = claim);
-                        prop_assert_eq!(over.total, ledger.committed().saturating_sub(bound));
-                    }
-                    Op::Release(s) => {
-                        ledger.release(Spawn(s));
-                        model.remove(&Spawn(s));
-                    }
-                }
-                let files: BTreeMap<_, _> = model.values().flat_map(|c| c.ram_files.iter().copied()).collect();
-                let anew = Bytes::sum(model.values().map(Claim::private_total).chain(files.into_values()));
-                prop_assert_eq!(ledger.committed(), anew);
-                prop_assert_eq!(&ledger.lines, &model, "B2");
-            }
-        }
-    }
-}
+mod tests;

@@ -1,35 +1,62 @@
-//! The capacity broker: what fits, what must go for it, and the proof when nothing helps.
+//! The capacity broker: what fits and where, what must go for it, and the proof when nothing helps.
 //!
 //! Boundary: pure values in, verdicts out. `pool` asks before anything is built or stopped; readings of the
 //! machine come in as values. Nothing here knows processes, requests or time.
 //!
 //! ```text
-//!              automatic_budget(ram)            plan_launch(wishes, fast)
-//!                       │                                │ LaunchPlan → Claim
-//!                       ▼                                ▼
-//!   Ledger ── reserve / correct / release ──►  one line per Spawn, files once
-//!      │
-//!      └── pick_room(query, candidates) ──► Fits | Wait | Evict(set) | Drain(set) | Never(proof)
+//!   Evidence ─► decide_shape ─► Host ─► Bounds            Footprint, Choice, or a lump: Load
+//!                                         │                        │
+//!             Reading ─► observe ──►  Ledger ◄─ reserve / correct / release, one line per Spawn, files once
+//!                                         │                        │
+//!                                         └──────► pick_room ◄─────┘     (plan, explain: pick_placement)
+//!                                                     │
+//!              Fits | Wait | Evict(set) | Drain(set), each with its Placement | Never(Proof) ─► Denial
 //! ```
+//!
+//! | question | file |
+//! | --- | --- |
+//! | what kind of machine, what may be reserved | `host.rs`, `bounds.rs`, `budget.rs` |
+//! | what is reserved, does this fit | `ledger.rs`, `limits.rs`, `lines.rs`, `charges.rs`, `scratch.rs` |
+//! | which layers go where, what that claims | `placement.rs`, `cut.rs`, `split.rs` |
+//! | who goes for it | `room.rs`, `victims.rs` |
+//! | how a refusal reads | `denial.rs` |
+//! | context, slots, KV type | `plan.rs`, `draft.rs` |
 //!
 //! Invariants, each a property test:
 //!
-//! * **B1** no grant takes the total above its bound, or adds to one already above it.
+//! * **B1** no grant takes a pool or the total above its bound, or adds to one already above it.
 //! * **B2** every spawn has exactly one line from its reservation to its release; nothing else has one. (The
 //!   ledger holds that a spawn has at most one; that the right spawns have one is `pool`'s P9.)
-//! * **B3** a claim is granted or refused whole.
-//! * **P10** victim sets are sufficient, irredundant and lexicographically optimal.
-//!
-//! So far there is one bound, the total budget. Bounds per device and per pool, readings and foreign use enter
-//! through [`Shortfall`], which is compared as a whole everywhere.
+//! * **B3** a claim over several devices is granted or refused whole.
+//! * **P10** victim sets are sufficient, irredundant and lexicographically optimal, over every placement.
+mod bounds;
 mod budget;
+mod charges;
+mod cut;
 mod denial;
+mod draft;
+mod host;
 mod ledger;
+mod limits;
+mod lines;
+mod placement;
 mod plan;
 mod room;
+mod scratch;
+mod split;
+mod victims;
 
-pub use budget::{Budget, automatic_budget};
-pub use denial::Denial;
-pub use ledger::{Excess, Ledger, Overflow, Shortfall, Verdict};
-pub use plan::{KvType, LaunchPlan, Wishes, claim_declared, claim_unreadable, plan_launch};
-pub use room::{Candidate, Query, Room, Standing, pick_room};
+pub use bounds::{Bounds, CardBounds, Spilling};
+pub use budget::{Budget, BudgetSetting};
+pub use denial::{Cause, Denial, Measured, Reason, Shares};
+pub use draft::{Draft, FixedSettings, Source, Subject, draft};
+pub use host::{Card, Evidence, Host, HostShape, Platform, Seen, Spillover, decide_shape};
+pub use ledger::{Excess, Ledger, Overflow, Place, PoolFigures, Reading, Shortfall, Sight, Verdict};
+pub use limits::Which;
+pub use placement::{Company, Placement, pick_placement};
+pub use plan::{ContextWish, Fitted, KvType, LaunchPlan, Profile, Scale, Sized, Sizing, Wishes, plan_launch};
+pub use room::{Candidate, Proof, Query, Room, Standing, pick_room};
+pub use split::{ALL_LAYERS, Choice, Load, Mapping, Parts, Split};
+pub use victims::Policy;
+// What `pool` hands through from the header to the estimate.
+pub use motorpool_gguf::{Calibration, ModelShape, Purpose, SlidingWindow};

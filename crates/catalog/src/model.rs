@@ -193,6 +193,12 @@ impl Model {
         }
     }
 
+    /// The same with exactly this context.
+    #[must_use]
+    pub fn with_context(&self, wish: ContextWish) -> Self {
+        Self { context: Some(wish), context_min: None, ..self.clone() }
+    }
+
     /// What shows only across keys.
     pub(crate) fn checked(mut self, origin: Origin) -> Result<Self, ConfigError> {
         self.origin = origin;

@@ -3,7 +3,10 @@
 //! Served at every address to our own pages and to programs, and on the control socket; `shutdown` only there. Errors
 //! have OpenAI's shape, so that one client reads both.
 mod log;
+mod plan;
 mod wire;
+
+pub use plan::Outlooks;
 
 use crate::{
     body::boxed,
@@ -59,6 +62,7 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/engines/{key}/load", post(load_engine))
         .route("/engines/{key}/unload", post(unload_engine))
         .route("/engines/{key}/logs", get(log_of_engine))
+        .route("/plan", post(plan::plan))
         .route("/unload-idle", post(unload_idle))
         .route("/shutdown", post(shutdown));
     Router::new()
@@ -193,7 +197,7 @@ async fn unload(context: &Context, keys: Vec<EngineKey>, mode: Mode) -> Result<J
 fn was_unloaded(answer: Answer) -> Result<bool, Failure> {
     match answer {
         Answer::Unloaded => Ok(true),
-        Answer::NotResident | Answer::Released(_) | Answer::Ended(_) => Ok(false),
+        Answer::NotResident | Answer::Released(_) | Answer::Ended(_) | Answer::Outlook(_) => Ok(false),
         Answer::Stuck(key) => Err(Failure::EngineStuck(key.to_string())),
         Answer::Busy { key, within } => Err(failure_of(Refusal::EngineBusy { key, within })),
         Answer::Serving(key) => Err(Failure::EngineBusy(format!(
@@ -251,7 +255,11 @@ async fn log_of_engine(State(context): Shared, name: Name, Query(query): Query<L
 fn model_of(context: &Context, name: Name) -> Result<Arc<Model>, Failure> {
     let Path(name) =
         name.map_err(|_| Failure::InvalidRequest { message: "the name is no text".into(), param: None })?;
-    Ok(Arc::clone(context.catalog.resolve(&name).map_err(unknown)?))
+    model_of_name(context, &name)
+}
+
+fn model_of_name(context: &Context, name: &str) -> Result<Arc<Model>, Failure> {
+    Ok(Arc::clone(context.catalog.resolve(name).map_err(unknown)?))
 }
 
 fn key_of(name: Name) -> Result<EngineKey, Failure> {

@@ -48,6 +48,7 @@ mod tests;
 mod upstream;
 mod wire;
 
+pub use api::Outlooks;
 use context::Context;
 use listen::Doorkeeper;
 pub use listen::Listener;

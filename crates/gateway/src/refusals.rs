@@ -51,8 +51,8 @@ fn failure_by(record: &ExitRecord) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_pool::{Denial, Excess, StartFault};
-    use motorpool_vocab::{Bytes, EngineKey, FailureClass, ModelId, Now};
+    use motorpool_pool::{Denial, Excess, Host, Proof, StartFault, Which};
+    use motorpool_vocab::{Bytes, Claim, EngineKey, FailureClass, ModelId, Now};
     use std::time::Duration;
 
     fn key() -> EngineKey {
@@ -63,8 +63,10 @@ mod tests {
     fn every_refusal_has_its_code() {
         let within = Duration::from_secs(3);
         let denial = |holders| {
-            let excess = Excess { would_commit: Bytes::gib(9), bound: Bytes::gib(8) };
-            Refusal::CapacityDenied(Denial { key: key(), requested: Bytes::gib(9), excess, holders })
+            let excess = Excess { would_commit: Bytes::gib(9), bound: Bytes::gib(8), which: Which::Total };
+            let proof = Proof { claim: Claim::private(Bytes::gib(9)), excess };
+            let denial = Denial::new(key(), proof, &Host::default().bounds()).with_holders(holders);
+            Refusal::CapacityDenied(Box::new(denial))
         };
         let start = |class| {
             let fault = StartFault { class, message: "why".into(), tail: vec!["/secret".into()] };

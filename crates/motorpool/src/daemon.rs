@@ -12,16 +12,17 @@
 use crate::{
     dirs::{self, Dirs},
     disk,
-    engine::{self, discover},
+    engine::{self, calibrate::calibration_of, discover},
     exit::{Exit, Failure, chain},
+    host,
     listen::{self, Bound},
     log,
     model::store::{Presence, Store},
     settings::{self, Settings},
 };
-use motorpool_catalog::{Budget as Wanted, Config, Listen, Manifest, Model, ModelSource};
+use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
-use motorpool_pool::{Budget, PoolConfig, StartFault, automatic_budget};
+use motorpool_pool::{Host, PoolConfig, StartFault};
 use motorpool_supervisor::{LockError, OpenError, PoolHandle};
 use motorpool_vocab::FailureClass;
 use std::{
@@ -45,7 +46,7 @@ fn fault(class: FailureClass, message: String) -> StartFault {
 }
 
 /// The program of an engine, looked for at each start: one that was installed meanwhile is found.
-fn locate_program(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<PathBuf, StartFault> {
+pub(crate) fn locate_program(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<PathBuf, StartFault> {
     let configured = config.engines.get(&manifest.name).and_then(|engine| engine.program.as_deref());
     if let Some(path) = configured.filter(|path| !disk::is_executable(path)) {
         let message = format!("{} is no program; correct `program` in [engine.{}]", path.display(), manifest.name);
@@ -63,7 +64,7 @@ fn is_used(settings: &Settings, manifest: &Manifest) -> bool {
 }
 
 /// The file of a model.
-fn locate_model(store: &Store, model: &Model) -> Result<PathBuf, StartFault> {
+pub(crate) fn locate_model(store: &Store, model: &Model) -> Result<PathBuf, StartFault> {
     let path = store.path_of(model);
     match store.presence(model) {
         Presence::Absent | Presence::Partial => {
@@ -79,21 +80,19 @@ fn locate_model(store: &Store, model: &Model) -> Result<PathBuf, StartFault> {
     }
 }
 
-/// What the pool is told about time and memory.
-fn pool_config(config: &Config) -> Result<PoolConfig, Failure> {
+/// This machine, as it is configured.
+pub(crate) fn this_host(config: &Config) -> Result<Host, Failure> {
     let ram = motorpool_devices::observe_ram(Path::new("/"))
         .map_err(|error| Failure::new(Exit::Failed, chain(&error), "check that /proc is mounted"))?
         .usable();
-    let share = automatic_budget(ram);
-    let budget = match config.capacity.budget {
-        Wanted::Bytes(bytes) => bytes,
-        Wanted::Auto => settings::budget_of_environment()?.unwrap_or(share),
-    };
-    let budget = Budget::of(budget);
+    Ok(host::of(&config.capacity, &config.devices, ram, settings::budget_of_environment()?))
+}
+
+/// What the pool is told about time and memory.
+fn pool_config(config: &Config) -> Result<PoolConfig, Failure> {
     Ok(PoolConfig {
-        budget,
-        system_ram: ram,
-        fast: budget.bound().map_or(share, |bound| bound.min(share)),
+        host: this_host(config)?,
+        policy: host::policy(config.pool.policy),
         max_wait: config.pool.max_wait,
         min_residency: config.pool.min_residency,
         drain_wait: config.pool.drain_wait,
@@ -116,7 +115,8 @@ fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Fai
 /// Starts the loop; from then on the state directory is ours.
 fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Failure> {
     let format = settings.config.log.format;
-    let (config, for_programs, store) = (settings.config.clone(), dirs.clone(), Store::new(dirs));
+    let (config, store) = (settings.config.clone(), Store::new(dirs));
+    let (for_programs, for_calibration) = (dirs.clone(), dirs.clone());
     let shell = motorpool_supervisor::Settings {
         keeper: motorpool::keeper(),
         state: dirs.state.clone(),
@@ -124,6 +124,7 @@ fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Failure> {
         environment: std::env::vars_os().collect(),
         discover: Box::new(move |manifest| locate_program(&for_programs, &config, manifest)),
         locate: Box::new(move |model| locate_model(&store, model)),
+        calibrate: Box::new(move |program| calibration_of(&for_calibration, program)),
         on_denial: Box::new(move |denial| log::deny(format, denial)),
     };
     let pool = pool_config(&settings.config)?;
@@ -283,7 +284,7 @@ fn raise_descriptors() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_vocab::{Bytes, ModelId};
+    use motorpool_vocab::ModelId;
 
     #[test]
     fn what_is_not_on_this_machine_is_told_with_the_line_that_brings_it() {
@@ -305,15 +306,5 @@ mod tests {
         let fault = locate_program(&dirs, &config, &manifest).expect_err("not a program");
         assert_eq!(fault.class, FailureClass::EngineMissing);
         assert!(fault.message.contains("/no/such"), "{}", fault.message);
-    }
-
-    #[test]
-    fn an_explicit_budget_wins_and_also_bounds_what_slots_are_sized_by() {
-        let mut config = Config::default();
-        config.capacity.budget = Wanted::Bytes(Bytes::gib(1));
-        let pool = pool_config(&config).expect("a Linux machine");
-        assert_eq!((pool.budget, pool.fast), (Budget::Enforced(Bytes::gib(1)), Bytes::gib(1)));
-        config.capacity.budget = Wanted::Bytes(Bytes::ZERO);
-        assert_eq!(pool_config(&config).expect("a Linux machine").budget, Budget::NotEnforced);
     }
 }

@@ -5,6 +5,7 @@
 //! line like all others, with the sentence as its message.
 use motorpool_catalog::{LogFormat, LogLevel};
 use motorpool_pool::Denial;
+use motorpool_vocab::Bytes;
 use serde_json::json;
 use std::io::Write;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
@@ -40,6 +41,9 @@ fn denial_line(format: LogFormat, denial: &Denial, at: jiff::Timestamp) -> Strin
                 .iter()
                 .map(|(key, bytes)| json!({ "key": key.to_string(), "bytes": bytes.get() }))
                 .collect();
+            let devices: serde_json::Map<_, _> =
+                denial.requested.device.iter().map(|(id, bytes)| (id.to_string(), bytes.get().into())).collect();
+            let files = Bytes::sum(denial.requested.ram_files.iter().map(|(_, bytes)| *bytes));
             let event = json!({
                 "timestamp": at.to_string(),
                 "level": "ERROR",
@@ -47,10 +51,18 @@ fn denial_line(format: LogFormat, denial: &Denial, at: jiff::Timestamp) -> Strin
                 "message": sentence,
                 "event": "capacity-denied",
                 "key": denial.key.to_string(),
-                "requested": denial.requested.get(),
-                "wouldCommit": denial.excess.would_commit.get(),
-                "bound": denial.excess.bound.get(),
+                "requested": {
+                    "total": denial.requested.total().get(),
+                    "devices": devices,
+                    "systemPrivate": denial.requested.ram_private.get(),
+                    "systemFiles": files.get(),
+                },
+                "committed": denial.committed.get(),
+                "wouldCommit": denial.would_commit().get(),
+                "bound": denial.bound().get(),
+                "which": denial.which(),
                 "holders": holders,
+                "help": denial.remedy(),
             });
             format!("{event}\n")
         }
@@ -60,17 +72,17 @@ fn denial_line(format: LogFormat, denial: &Denial, at: jiff::Timestamp) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_pool::Excess;
-    use motorpool_vocab::Bytes;
+    use motorpool_pool::{Excess, Host, Proof, Which};
+    use motorpool_vocab::{Claim, DeviceId};
 
     fn denial() -> Denial {
         let key: motorpool_vocab::EngineKey = "llama-server:a:0".parse().expect("a key");
-        Denial {
-            holders: vec![(key.clone(), Bytes::gib(1))],
-            key,
-            requested: Bytes::gib(3),
-            excess: Excess { would_commit: Bytes::new(4_294_967_296), bound: Bytes::new(2_147_483_648) },
-        }
+        let (would_commit, bound) = (Bytes::new(4_294_967_296), Bytes::new(2_147_483_648));
+        let excess = Excess { would_commit, bound, which: Which::Total };
+        let device = [(DeviceId("GPU-1".into()), Bytes::gib(2))].into();
+        let claim = Claim { device, ..Claim::private(Bytes::gib(1)) };
+        let holders = vec![(key.clone(), Bytes::gib(1))];
+        Denial::new(key, Proof { claim, excess }, &Host::default().bounds()).with_holders(holders).beside(Bytes::gib(1))
     }
 
     #[test]
@@ -93,5 +105,11 @@ mod tests {
             "capacity broker denied llama-server:a:0: budget exhausted: would commit 4294967296 against 2147483648";
         assert_eq!(message, format!("[provider-pool] {sentence}"));
         assert_eq!(event["event"], "capacity-denied");
+        let requested = json!({
+            "total": 3u64 << 30, "devices": { "GPU-1": 2u64 << 30 }, "systemPrivate": 1 << 30, "systemFiles": 0
+        });
+        assert_eq!((&event["requested"], &event["which"]), (&requested, &json!("budget")));
+        assert_eq!((&event["committed"], &event["bound"]), (&json!(1 << 30), &json!(2_147_483_648_u64)));
+        assert!(event["help"].as_str().is_some_and(|help| help.contains("budget")), "{event}");
     }
 }

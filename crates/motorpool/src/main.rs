@@ -9,6 +9,7 @@ mod disk;
 mod engine;
 mod exit;
 mod fetch;
+mod host;
 mod listen;
 mod log;
 mod model;

@@ -14,8 +14,8 @@ use crate::{
     out,
 };
 use motorpool_catalog::{
-    BudgetText, Catalog, Config, ConfigError, Manifest, Model, Source, UnknownModel, overlay_manifests, overlay_models,
-    parse_config, parse_manifest, parse_model, shipped,
+    BudgetText, Catalog, Config, ConfigError, DescribedHost, Manifest, Model, Source, UnknownModel, overlay_manifests,
+    overlay_models, parse_config, parse_host, parse_manifest, parse_model, shipped,
 };
 use motorpool_vocab::ModelId;
 use std::{
@@ -169,6 +169,11 @@ fn pulled(dirs: &Dirs) -> Result<Vec<Model>, SettingsError> {
     let mut entries: Vec<_> = homes.map(|home| home.path().join("model.toml")).filter(|path| path.is_file()).collect();
     entries.sort();
     entries.iter().map(|path| read_with(path, parse_model)).collect()
+}
+
+/// The machine that a file describes.
+pub(crate) fn described_host(path: &Path) -> Result<DescribedHost, SettingsError> {
+    read_with(path, parse_host)
 }
 
 /// What the environment says about the automatic budget.

@@ -3,12 +3,12 @@
 //! A failed step undoes exactly the steps before it: a fault of the check holds nothing, a failed start gives its
 //! line back when its tree is gone. All joiners get the build's result or its error.
 use crate::{
-    Action, BuildId, Facts, KvType, Launch, Pool, Refusal, StartFault,
+    Action, BuildId, Facts, HostShape, Launch, Pool, Refusal, StartFault,
     entry::{Drain, EntryId, Loading, Phase, Serving, Waiting},
+    subject::subject,
 };
-use motorpool_broker::{Verdict, Wishes, claim_declared, claim_unreadable, plan_launch};
-use motorpool_catalog::{ContextWish, Model};
-use motorpool_vocab::{Claim, Endpoint, EventKind, FailureClass, Gate, Now, Spawn, StopReason};
+use motorpool_broker::{LaunchPlan, Placement, Verdict, draft};
+use motorpool_vocab::{Endpoint, EventKind, FailureClass, Gate, Now, Spawn, StopReason};
 use std::{collections::BTreeSet, sync::Arc};
 
 impl Pool {
@@ -35,22 +35,33 @@ impl Pool {
     }
 
     fn wait_for_room(&mut self, now: Now, entry: EntryId, build: BuildId, facts: Facts) {
-        let target = &mut self.entries[entry];
-        let model = target.model.clone();
-        let plan = plan_launch(&wishes(&model, &facts), self.config.fast);
-        let claim = claim_of(&model, &facts);
-        let launch = Arc::new(Launch { key: target.key.clone(), model, facts, plan, claim });
-        target.phase = Phase::WaitsForRoom(Waiting { launch, since: now, turn: now, build, drains: BTreeSet::new() });
+        let target = &self.entries[entry];
+        let draft = draft(&self.ledger, &self.fixed_spawns(), &subject(&target.model, &facts));
+        let drains = BTreeSet::new();
+        let waiting = Waiting { facts, draft, placement: None, since: now, turn: now, build, drains };
+        self.entries[entry].phase = Phase::WaitsForRoom(Box::new(waiting));
     }
 
     /// There is room: the bytes are reserved, then the child is ordered.
-    pub(crate) fn start(&mut self, now: Now, entry: EntryId) {
+    pub(crate) fn start(&mut self, now: Now, entry: EntryId, placement: Placement) {
         let spawn = self.number_spawn();
-        let waiting = self.entries[entry].waiting().expect("P1: only a planned build starts");
-        let launch = waiting.launch.clone();
-        if self.ledger.reserve(spawn, launch.claim.clone()) != Verdict::Admit {
+        let Placement { claim, split, .. } = placement;
+        if self.ledger.reserve(spawn, claim.clone()) != Verdict::Admit {
             return;
         }
+        let target = &self.entries[entry];
+        let waiting = target.waiting().expect("P1: only a planned build starts");
+        // With one memory there is nothing to choose between: what the model says is enough.
+        let split = (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split);
+        let launch = Arc::new(Launch {
+            key: target.key.clone(),
+            model: target.model.clone(),
+            facts: waiting.facts.clone(),
+            plan: waiting.draft.plan,
+            split,
+            claim,
+        });
+        let clamped = waiting.draft.clamped_from;
         self.entries[entry].phase = Phase::Starting(Loading {
             spawn,
             pid: None,
@@ -61,6 +72,10 @@ impl Pool {
         });
         self.by_spawn.insert(spawn, entry);
         self.wait_for_turn(entry);
+        if let Some(wanted) = clamped {
+            let (key, LaunchPlan { context_per_slot, slots, .. }) = (launch.key.clone(), launch.plan);
+            self.publish(now, EventKind::ContextClamped { key, wanted, context_per_slot, slots });
+        }
         self.publish(now, EventKind::Reserved { key: launch.key.clone(), spawn, bytes: launch.claim.total() });
         self.act(Action::Start { spawn, launch });
     }
@@ -127,18 +142,4 @@ impl Pool {
             self.fail_start(now, entry, StartFault { class: FailureClass::LoadStalled, message, tail: vec![] });
         }
     }
-}
-
-fn wishes(model: &Model, facts: &Facts) -> Wishes {
-    Wishes {
-        context: model.context.and_then(ContextWish::tokens),
-        slots: model.slots,
-        kv: model.kv_type.as_deref().and_then(KvType::from_name),
-        context_own: facts.context_length,
-        architecture: facts.architecture.clone(),
-    }
-}
-
-fn claim_of(model: &Model, facts: &Facts) -> Claim {
-    model.declared.map_or_else(|| claim_unreadable(&facts.files, model.prompt_cache), claim_declared)
 }

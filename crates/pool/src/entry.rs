@@ -2,7 +2,8 @@
 //!
 //! A phase owns its data. What an entry's child is asked to become is the phase; who asked is in the tickets, the
 //! drain or the teardown.
-use crate::{Ask, BuildId, Launch, RequestId};
+use crate::{Ask, BuildId, Facts, RequestId};
+use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
 use motorpool_vocab::{Endpoint, EngineKey, ExitRecord, Gate, Holder, Now, Spawn, StopReason};
 use std::{
@@ -37,7 +38,7 @@ pub(crate) struct Entry {
 pub(crate) enum Phase {
     Idle,
     Checking { build: BuildId },
-    WaitsForRoom(Waiting),
+    WaitsForRoom(Box<Waiting>),
     Starting(Loading),
     Ready(Serving),
     Stopping { spawn: Spawn },
@@ -46,7 +47,11 @@ pub(crate) enum Phase {
 /// A build that is planned and has no bytes yet.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    pub(crate) launch: Arc<Launch>,
+    pub(crate) facts: Facts,
+    /// Everything of its launch but its place.
+    pub(crate) draft: Draft,
+    /// Where it was judged to go last.
+    pub(crate) placement: Option<Placement>,
     pub(crate) since: Now,
     /// Its place among the builds that wait: when it took it, and the build for those that did at the same instant.
     pub(crate) turn: Now,

@@ -1,5 +1,5 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
-use crate::{Denial, LaunchPlan, Refusal};
+use crate::{Calibration, Denial, Host, LaunchPlan, ModelShape, Outlook, Prospect, Refusal, Split};
 use motorpool_catalog::Model;
 use motorpool_vocab::{Bytes, Claim, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Spawn};
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -156,6 +156,15 @@ pub enum Input {
         /// The request.
         id: RequestId,
     },
+    /// What would become of these launches; answered by `Reply`, and nothing changes.
+    Consider {
+        /// The request.
+        id: RequestId,
+        /// The launches, in order.
+        prospects: Vec<Prospect>,
+    },
+    /// The machine, or what the operator lets us use of it, is another from now on.
+    Host(Host),
     /// A deadline is due.
     Tick,
 }
@@ -286,6 +295,8 @@ pub enum Answer {
     },
     /// It cannot be killed and stays charged.
     Stuck(EngineKey),
+    /// What would become of the launches.
+    Outlook(Vec<Outlook>),
     /// Everything idle is gone; these were busy.
     Released(Vec<EngineKey>),
     /// Everything is gone; these could not be killed.
@@ -305,6 +316,10 @@ pub struct Facts {
     pub context_length: Option<u32>,
     /// The model's architecture.
     pub architecture: Option<String>,
+    /// What its header says about what it takes; `None` when nothing can be read there.
+    pub shape: Option<Arc<ModelShape>>,
+    /// What was measured of the program.
+    pub calibration: Calibration,
 }
 
 /// Why a start failed, or could not be tried.
@@ -329,6 +344,8 @@ pub struct Launch {
     pub facts: Facts,
     /// What was planned.
     pub plan: LaunchPlan,
+    /// Which layers go where, on a host whose devices have memory of their own.
+    pub split: Option<Split>,
     /// What is reserved.
     pub claim: Claim,
 }

@@ -36,15 +36,22 @@ mod admin;
 mod build;
 mod entry;
 mod input;
+mod outlook;
 mod pool;
 mod refusal;
 mod room;
+mod subject;
 mod teardown;
 mod view;
 
 pub use input::{
     Action, Answer, Ask, BuildId, Exit, Facts, Force, Grant, Held, Input, Launch, RequestId, StartFault, Want,
 };
-pub use motorpool_broker::{Budget, Denial, Excess, KvType, LaunchPlan, automatic_budget};
+pub use motorpool_broker::{
+    Bounds, Budget, BudgetSetting, Calibration, Card, Denial, Draft, Excess, Host, HostShape, KvType, LaunchPlan,
+    ModelShape, Parts, Placement, Policy, Proof, Spillover, Split, Which,
+};
+pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pool::{Pool, PoolConfig};
 pub use refusal::Refusal;
+pub use subject::subject;

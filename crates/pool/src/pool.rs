@@ -1,23 +1,21 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
-    Action, Answer, Budget, BuildId, Input, RequestId,
+    Action, Answer, BuildId, Input, RequestId,
     entry::{Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Wait},
 };
-use motorpool_broker::Ledger;
+use motorpool_broker::{Host, Ledger, Policy};
 use motorpool_catalog::Catalog;
-use motorpool_vocab::{Bytes, EngineKey, Event, EventKind, Now, Spawn};
+use motorpool_vocab::{EngineKey, Event, EventKind, Now, Spawn};
 use slotmap::SlotMap;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Everything the pool is told once.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// The bound on everything reserved.
-    pub budget: Budget,
-    /// Memory of the system that we may use; shown.
-    pub system_ram: Bytes,
-    /// Memory that slots are sized by.
-    pub fast: Bytes,
+    /// The machine, and what the operator lets us use of it; see `Input::Host`.
+    pub host: Host,
+    /// How engines that go for room are ranked.
+    pub policy: Policy,
     /// From then on nothing protects a busy engine from a waiter (60 s).
     pub max_wait: Duration,
     /// A fresh engine is not drained before it is so old (10 s).
@@ -39,9 +37,8 @@ pub struct PoolConfig {
 impl Default for PoolConfig {
     fn default() -> Self {
         Self {
-            budget: Budget::NotEnforced,
-            system_ram: Bytes::ZERO,
-            fast: Bytes::ZERO,
+            host: Host::default(),
+            policy: Policy::default(),
             max_wait: Duration::from_mins(1),
             min_residency: Duration::from_secs(10),
             drain_wait: Duration::from_secs(30),
@@ -97,7 +94,7 @@ pub(crate) struct Release {
 impl Pool {
     /// An empty pool whose first child gets the number `next_spawn`.
     pub fn new(config: PoolConfig, catalog: Arc<Catalog>, next_spawn: Spawn) -> Self {
-        let ledger = Ledger::new(config.budget);
+        let ledger = Ledger::new(config.host.bounds());
         Self {
             config,
             catalog,
@@ -137,6 +134,11 @@ impl Pool {
             Input::ReleaseIdle { id } => self.on_release_idle(now, id),
             Input::Shutdown { id } => self.on_shutdown(now, id),
             Input::Retire { id } => self.on_retire(now, id),
+            Input::Consider { id, prospects } => {
+                let outlook = self.outlook(now, prospects);
+                self.reply(id, Answer::Outlook(outlook));
+            }
+            Input::Host(host) => self.on_host(host),
             Input::Tick => {}
         }
         self.on_due(now);
@@ -150,6 +152,12 @@ impl Pool {
             self.settle(now);
         }
         std::mem::take(&mut self.actions)
+    }
+
+    /// Nothing is evicted by itself: what waits for room is judged by the new bounds from now on.
+    fn on_host(&mut self, host: Host) {
+        let _ = self.ledger.set_bounds(host.bounds());
+        self.config.host = host;
     }
 
     /// When the next `Tick` is due, if nothing happens before.

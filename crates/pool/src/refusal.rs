@@ -9,7 +9,7 @@ pub enum Refusal {
     /// The catalog has no such model any more.
     UnknownModel(ModelId),
     /// It does not fit.
-    CapacityDenied(Denial),
+    CapacityDenied(Box<Denial>),
     /// What must go for it did not drain in time.
     EngineBusy {
         /// The engine that is busy.

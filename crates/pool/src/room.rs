@@ -7,7 +7,7 @@ use crate::{
     Action, Denial, Pool, Refusal,
     entry::{EntryId, Phase, Serving, Step},
 };
-use motorpool_broker::{Candidate, Query, Room, Standing, pick_room};
+use motorpool_broker::{Candidate, Proof, Query, Room, Standing, Which, pick_room};
 use motorpool_vocab::{Bytes, Claim, CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
 use std::collections::BTreeSet;
 
@@ -44,57 +44,61 @@ impl Pool {
     }
 
     fn settle_build(&mut self, now: Now, entry: EntryId, spoken: &mut Spoken) {
-        let Some(waiting) = self.entries[entry].waiting() else { return };
-        let claim = waiting.launch.claim.clone();
-        match self.judge(now, entry, spoken) {
-            Room::Fits => {
+        let Some(room) = self.judge(now, entry, spoken) else { return };
+        if let Some(waiting) = self.entries[entry].waiting_mut() {
+            waiting.placement = room.placement().cloned();
+        }
+        match room {
+            Room::Fits(placement) => {
                 self.drain_for(now, entry, &BTreeSet::new());
-                self.start(now, entry);
+                self.start(now, entry, placement);
             }
-            Room::Never(excess) => {
+            Room::Never(proof) => {
                 self.drain_for(now, entry, &BTreeSet::new());
-                self.deny(now, entry, excess);
+                self.deny(now, entry, proof);
             }
-            Room::Wait => {
+            Room::Wait(placement) => {
                 self.drain_for(now, entry, &BTreeSet::new());
-                spoken.claims.push(claim);
+                spoken.claims.push(placement.claim);
             }
-            Room::Evict(set) => {
+            Room::Evict { set, placement } => {
                 if self.evict_idle(now, &set) == Evicted::All {
                     self.drain_for(now, entry, &BTreeSet::new());
                 }
-                spoken.claims.push(claim);
+                spoken.claims.push(placement.claim);
             }
-            Room::Drain(set) => {
+            Room::Drain { set, placement } => {
                 // Those that drained already stay closed: let in again, they would never all be empty together.
                 let drained = |e: &EntryId| self.is_busy(*e) || self.entries[*e].is_draining();
                 let wanted: BTreeSet<_> = set.iter().filter_map(|s| self.entry_of(*s)).filter(drained).collect();
                 self.drain_for(now, entry, &wanted);
-                spoken.claims.push(claim);
+                spoken.claims.push(placement.claim);
             }
         }
         spoken.drains.extend(self.entries[entry].waiting().into_iter().flat_map(|w| w.drains.iter().copied()));
     }
 
-    fn judge(&self, now: Now, entry: EntryId, spoken: &Spoken) -> Room {
-        let Some(waiting) = self.entries[entry].waiting() else { return Room::Wait };
+    /// What is to be done for the build of `entry`, if it waits for room.
+    fn judge(&self, now: Now, entry: EntryId, spoken: &Spoken) -> Option<Room> {
+        let waiting = self.entries[entry].waiting()?;
         let leaving: Vec<Spawn> =
             self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, _)| *spawn).collect();
         let draining: Vec<Spawn> = spoken.drains.iter().filter_map(|e| self.entries[*e].spawn()).collect();
         let query = Query {
-            claim: &waiting.launch.claim,
+            load: &waiting.draft.load,
             elders: &spoken.claims,
             leaving: &leaving,
             draining: &draining,
             fixed: &self.fixed_spawns(),
+            policy: self.config.policy,
         };
         let candidates: Vec<_> =
             self.by_spawn.values().filter_map(|victim| self.candidate(now, entry, *victim, spoken)).collect();
-        pick_room(&self.ledger, &query, &candidates)
+        Some(pick_room(&self.ledger, &query, &candidates))
     }
 
     /// Who never leaves by itself: pinned engines, and children that cannot be killed.
-    fn fixed_spawns(&self) -> Vec<Spawn> {
+    pub(crate) fn fixed_spawns(&self) -> Vec<Spawn> {
         let pinned = self.entries.values().filter(|e| e.model.pinned).filter_map(super::entry::Entry::spawn);
         let stuck = self.teardowns.iter().filter(|(_, t)| t.step == Step::Stuck).map(|(spawn, _)| *spawn);
         pinned.chain(stuck).collect()
@@ -102,16 +106,26 @@ impl Pool {
 
     /// `victim` as a candidate for the build of `entry`, unless something protects it from that build.
     fn candidate(&self, now: Now, entry: EntryId, victim: EntryId, spoken: &Spoken) -> Option<Candidate> {
-        let target = &self.entries[victim];
-        let serving = target.serving()?;
-        if target.model.pinned || spoken.drains.contains(&victim) {
+        if spoken.drains.contains(&victim) {
             return None;
         }
+        self.candidate_unless(now, victim, || self.is_protected(now, entry, victim))
+    }
+
+    /// `victim` as a candidate; a busy one only if it is not protected.
+    pub(crate) fn candidate_unless(
+        &self,
+        now: Now,
+        victim: EntryId,
+        is_protected: impl FnOnce() -> bool,
+    ) -> Option<Candidate> {
+        let target = &self.entries[victim];
+        let serving = target.serving().filter(|_| !target.model.pinned)?;
         let standing = match (self.is_busy(victim), serving.drain.is_active()) {
             (true, true) => Standing::Draining,
             (false, true) => Standing::Drained,
             (false, false) => Standing::Idle,
-            (true, false) if self.is_protected(now, entry, victim) => return None,
+            (true, false) if is_protected() => return None,
             (true, false) => Standing::Busy,
         };
         Some(Candidate {
@@ -120,6 +134,7 @@ impl Pool {
             standing,
             hits: target.demand(now),
             last_use: target.last_use.unwrap_or(serving.ready_at),
+            reload: serving.ready_at.since(serving.ordered_at),
         })
     }
 
@@ -246,26 +261,33 @@ impl Pool {
         self.entries[entry].phase = Phase::Idle;
     }
 
-    fn deny(&mut self, now: Now, entry: EntryId, excess: motorpool_broker::Excess) {
-        let Some(waiting) = self.entries[entry].waiting() else { return };
-        let (key, requested) = (self.entries[entry].key.clone(), waiting.launch.claim.total());
-        let denial = Denial { key: key.clone(), requested, excess, holders: self.fixed_holders() };
+    fn deny(&mut self, now: Now, entry: EntryId, proof: Proof) {
+        let key = self.entries[entry].key.clone();
+        let denial = self.denial_of(key.clone(), proof);
+        let (requested, would_commit, bound) = (denial.requested.total(), denial.would_commit(), denial.bound());
         self.act(Action::Deny(denial.clone()));
-        self.publish(
-            now,
-            EventKind::CapacityDenied { key, requested, would_commit: excess.would_commit, bound: excess.bound },
-        );
-        self.refuse_all(now, entry, &Refusal::CapacityDenied(denial));
+        self.publish(now, EventKind::CapacityDenied { key, requested, would_commit, bound });
+        self.refuse_all(now, entry, &Refusal::CapacityDenied(Box::new(denial)));
     }
 
-    fn fixed_holders(&self) -> Vec<(EngineKey, Bytes)> {
+    pub(crate) fn denial_of(&self, key: EngineKey, proof: Proof) -> Denial {
+        let holders = self.fixed_holders(&proof.excess.which);
+        Denial::new(key, proof, self.ledger.bounds()).with_holders(holders).beside(self.ledger.committed())
+    }
+
+    /// Who has some of what `which` bounds and never leaves by itself.
+    fn fixed_holders(&self, which: &Which) -> Vec<(EngineKey, Bytes)> {
         let key_of = |spawn: &Spawn| {
             let living = self.entry_of(*spawn).map(|e| self.entries[e].key.clone());
             living.or_else(|| self.teardowns.get(spawn).map(|t| t.key.clone()))
         };
-        let line = |spawn: Spawn| Some((key_of(&spawn)?, self.ledger.line(spawn)?.total()));
-        let mut holders: Vec<_> = self.fixed_spawns().into_iter().filter_map(line).collect();
-        holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        holders
+        let held = |claim: &Claim| match which {
+            Which::Total => claim.total(),
+            Which::CoResidency => claim.accelerated,
+            Which::Device(id) => claim.device.get(id).copied().unwrap_or_default(),
+            Which::SystemMemory => claim.total().saturating_sub(Bytes::sum(claim.device.values().copied())),
+        };
+        let line = |spawn: Spawn| Some((key_of(&spawn)?, held(self.ledger.line(spawn)?)));
+        self.fixed_spawns().into_iter().filter_map(line).filter(|(_, bytes)| !bytes.is_zero()).collect()
     }
 }

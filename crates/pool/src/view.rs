@@ -3,7 +3,8 @@ use crate::{
     Pool,
     entry::{Entry, EntryId, Phase, Step},
 };
-use motorpool_vocab::{Bytes, EntryView, Holder, Now, PhaseView, PoolView, Snapshot, WaiterView};
+use motorpool_broker::{Place, PoolFigures, Sight};
+use motorpool_vocab::{Bytes, EntryView, Holder, MemoryView, Now, PhaseView, PoolView, Snapshot, WaiterView};
 
 impl Pool {
     /// The whole pool as it is at `now`: every key that lives or has a history, stuck children beside them.
@@ -23,8 +24,12 @@ impl Pool {
             waiters: self.waiters(),
             pool: PoolView {
                 budget: self.ledger.budget().bound(),
+                automatic: self.ledger.bounds().automatic,
+                ceiling: self.ledger.bounds().ceiling(),
+                accelerated: self.ledger.accelerated(),
+                memory: self.ledger.pools().into_iter().map(memory).collect(),
                 committed: self.ledger.committed(),
-                system_ram: self.config.system_ram,
+                system_ram: self.ledger.bounds().ram,
             },
             closing: self.is_closing(),
         }
@@ -69,13 +74,30 @@ impl Pool {
                 Some(WaiterView {
                     key: entry.key.clone(),
                     since: waiting.since,
-                    needs: waiting.launch.claim.total(),
+                    needs: waiting.placement.as_ref().map_or(Bytes::ZERO, |placement| placement.claim.total()),
                     waits_for: drained.chain(leaving).collect(),
                 })
             })
             .collect();
         waiters.sort_by(|a, b| a.since.cmp(&b.since).then_with(|| a.key.cmp(&b.key)));
         waiters
+    }
+}
+
+fn memory(pool: PoolFigures) -> MemoryView {
+    MemoryView {
+        device: match pool.place {
+            Place::Card(id) => Some(id),
+            Place::SystemMemory => None,
+        },
+        total: pool.total,
+        share: pool.share,
+        share_now: pool.share_now,
+        committed: pool.committed,
+        foreign: match pool.sight {
+            Sight::Known { foreign } => Some(foreign),
+            Sight::Trusted | Sight::Unknown => None,
+        },
     }
 }
 

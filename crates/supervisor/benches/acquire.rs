@@ -2,7 +2,7 @@
 //! uncontended.
 use criterion::{Criterion, criterion_group, criterion_main};
 use motorpool_catalog::{Catalog, Model, ModelSource, Source, parse_manifest};
-use motorpool_pool::{Ask, PoolConfig};
+use motorpool_pool::{Ask, Calibration, PoolConfig};
 use motorpool_supervisor::{KeeperProgram, PoolHandle, Settings, start};
 use motorpool_vocab::{Bytes, Holder, ModelId};
 use std::{
@@ -55,6 +55,7 @@ fn open(folder: &Path) -> PoolHandle {
         environment: vec![],
         discover: Box::new(|_| Ok(env!("CARGO_BIN_EXE_engine-under-test").into())),
         locate: Box::new(move |_| Ok(file.clone())),
+        calibrate: Box::new(|_| Calibration::default()),
         on_denial: Box::new(|_| {}),
     };
     let catalog = Catalog::new(vec![manifest], vec![tiny]).expect("a catalog");

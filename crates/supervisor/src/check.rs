@@ -1,6 +1,6 @@
 //! Looks at program and model file before anything is evicted for them. Touches nothing; blocks.
 use motorpool_catalog::{Manifest, Model};
-use motorpool_gguf::{GgufError, Header, check_shards, read_header, shard_names};
+use motorpool_gguf::{Calibration, GgufError, Header, ModelShape, check_shards, read_header, shard_names};
 use motorpool_pool::{Facts, StartFault};
 use motorpool_vocab::{Bytes, FailureClass, FileId};
 use parking_lot::Mutex;
@@ -12,12 +12,16 @@ use std::{
     io::{self, BufReader, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// Finds the program of an engine.
 pub type Discover = Box<dyn Fn(&Manifest) -> Result<PathBuf, StartFault> + Send + Sync>;
 /// Finds the file of a model.
 pub type Locate = Box<dyn Fn(&Model) -> Result<PathBuf, StartFault> + Send + Sync>;
+
+/// What was measured of the engine that a program is.
+pub type Calibrate = Box<dyn Fn(&Path) -> Calibration + Send + Sync>;
 
 /// Files whose verdicts are remembered.
 const MAX_VERDICTS: usize = 1024;
@@ -27,14 +31,16 @@ const MAX_VERDICTS: usize = 1024;
 struct Judged {
     context_length: Option<u32>,
     architecture: Option<String>,
+    shape: Option<Arc<ModelShape>>,
 }
 
 type Verdict = Result<Judged, StartFault>;
 
 /// Looks at programs and model files; remembers what it read of a file for as long as that is the same file.
-pub(crate) struct Checker {
+pub struct Checker {
     discover: Discover,
     locate: Locate,
+    calibrate: Calibrate,
     verdicts: Mutex<HashMap<Vec<FileId>, Verdict>>,
 }
 
@@ -45,19 +51,21 @@ impl fmt::Debug for Checker {
 }
 
 impl Checker {
-    pub(crate) fn new(discover: Discover, locate: Locate) -> Self {
-        Self { discover, locate, verdicts: Mutex::new(HashMap::new()) }
+    /// Looks where these say.
+    pub fn new(discover: Discover, locate: Locate, calibrate: Calibrate) -> Self {
+        Self { discover, locate, calibrate, verdicts: Mutex::new(HashMap::new()) }
     }
 
     /// Whether a start could succeed, and what it would be given.
-    pub(crate) fn check(&self, manifest: &Manifest, model: &Model) -> Result<Facts, StartFault> {
+    pub fn check(&self, manifest: &Manifest, model: &Model) -> Result<Facts, StartFault> {
         let program = (self.discover)(manifest)?;
         let model_path = (self.locate)(model)?;
         let paths = files_of(&model_path)?;
         let files = paths.iter().map(|path| identify(path)).collect::<Result<Vec<_>, _>>()?;
-        let Judged { context_length, architecture } = self.verdict(&paths, &files)?;
+        let Judged { context_length, architecture, shape } = self.verdict(&paths, &files)?;
         let files = files.into_iter().map(|id| (id, Bytes::new(id.size))).collect();
-        Ok(Facts { program, model_path, files, context_length, architecture })
+        let calibration = (self.calibrate)(&program);
+        Ok(Facts { program, model_path, files, context_length, architecture, shape, calibration })
     }
 
     fn verdict(&self, paths: &[PathBuf], files: &[FileId]) -> Verdict {
@@ -117,6 +125,8 @@ fn judge(paths: &[PathBuf], files: &[FileId]) -> Result<Judged, GgufError> {
     Ok(Judged {
         context_length: header.and_then(Header::context_length).and_then(|n| u32::try_from(n).ok()),
         architecture: header.and_then(Header::architecture).map(str::to_owned),
+        // A header that the engine may load and we cannot estimate leaves the size of the files.
+        shape: ModelShape::of(&headers).ok().map(Arc::new),
     })
 }
 
@@ -174,7 +184,7 @@ mod tests {
             ModelSource::File(path) => Ok(path.clone()),
             _ => Err(fault(FailureClass::ModelMissing, "not pulled".into())),
         });
-        Checker::new(Box::new(|_| Ok("/bin/engine".into())), locate)
+        Checker::new(Box::new(|_| Ok("/bin/engine".into())), locate, Box::new(|_| Calibration::default()))
     }
 
     fn check(path: &Path) -> Result<Facts, FailureClass> {
@@ -226,7 +236,11 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_there_is_said_before_the_model_is_looked_at() {
         let missing = || fault(FailureClass::EngineMissing, "install it first".into());
-        let checker = Checker::new(Box::new(move |_| Err(missing())), Box::new(|_| panic!("looked at")));
+        let checker = Checker::new(
+            Box::new(move |_| Err(missing())),
+            Box::new(|_| panic!("looked at")),
+            Box::new(|_| Calibration::default()),
+        );
         assert_eq!(checker.check(&manifest(), &model(Path::new("/m"))), Err(missing()));
     }
 

@@ -16,8 +16,8 @@ use crate::{
     shell::post,
 };
 use motorpool_catalog::{Catalog, LaunchValues, Manifest, Model, StopSignal, Transport};
-use motorpool_pool::{Exit, Facts, Input, Launch, StartFault};
-use motorpool_vocab::{Endpoint, EngineKey, FailureClass, Spawn};
+use motorpool_pool::{Exit, Facts, Input, Launch, Split, StartFault};
+use motorpool_vocab::{DeviceId, Endpoint, EngineKey, FailureClass, Spawn};
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -150,13 +150,16 @@ impl Driver {
     }
 
     fn order(&self, manifest: &Manifest, endpoint: &Endpoint, log: PathBuf) -> EngineOrder {
-        let Launch { key, model, facts, plan, claim } = &*self.launch;
+        let Launch { key, model, facts, plan, claim, .. } = &*self.launch;
         let mut values =
             LaunchValues::new(model, facts.model_path.clone(), endpoint.clone(), self.workshop.empty.clone());
         values.context_per_slot = plan.context_per_slot;
         values.slots = plan.slots;
         plan.kv.as_str().clone_into(&mut values.kv_type);
         values.batch = motorpool_catalog::Batch::for_model(&model.capabilities, plan.context_per_slot);
+        if let Some(split) = &self.launch.split {
+            place(&mut values, split);
+        }
         let parent = |name: &str| self.workshop.environment.get(OsStr::new(name)).cloned();
         let environment = manifest.environment(&parent, &values);
         let socket = if let Endpoint::Unix(path) = endpoint { Some(path.clone()) } else { None };
@@ -278,7 +281,7 @@ impl Driver {
     }
 
     fn log_launch(&self, pid: u32) {
-        let Launch { key, model, facts, plan, claim } = &*self.launch;
+        let Launch { key, model, facts, plan, claim, .. } = &*self.launch;
         let devices: Vec<String> = claim.device.keys().map(ToString::to_string).collect();
         let line = LaunchLine {
             pid,
@@ -318,6 +321,24 @@ async fn become_ready(
     let shown = exchange(&question.endpoint, &view.path, None).await.ok();
     let slots = shown.and_then(|(_, body)| manifest.slots(std::str::from_utf8(&body).ok()?));
     Ok(slots.map_or(launch.plan.slots, |slots| slots.n_all))
+}
+
+/// Where its layers go. A whole whose parts are not known takes everything that its engine can put there.
+fn place(values: &mut LaunchValues, split: &Split) {
+    values.gpu_layers = Some(split.gpu_layers).filter(|n| *n < u32::MAX).or(values.gpu_layers);
+    values.n_cpu_moe = split.cpu_moe;
+    let named: Option<Vec<_>> = split.devices.iter().map(|(id, _)| engine_name(id)).collect();
+    if let Some(devices) = named {
+        values.tensor_split = split.devices.iter().map(|(_, n)| *n).filter(|_| devices.len() > 1).collect();
+        values.devices = devices;
+    }
+}
+
+/// What engines call a device, where its id is that name (`CUDA0`, `Vulkan1`); else they choose among what they see.
+fn engine_name(id: &DeviceId) -> Option<String> {
+    let number = id.0.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let is_name = number.len() < id.0.len() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    is_name.then(|| id.0.to_string())
 }
 
 /// Our own reason to kill it stands where its last line would.
@@ -365,4 +386,48 @@ struct LaunchLine<'a> {
     slots: u32,
     kv_cache_type: &'a str,
     devices: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motorpool_catalog::ModelSource;
+    use motorpool_vocab::ModelId;
+
+    fn placed(split: &Split, gpu_layers: Option<u32>) -> LaunchValues {
+        let id = ModelId::new("m").expect("an id");
+        let mut model = Model::new(id, "llama-server", ModelSource::File("/m.gguf".into()));
+        model.gpu_layers = gpu_layers;
+        let mut values = LaunchValues::new(&model, "/m.gguf".into(), Endpoint::Tcp(1), "/empty".into());
+        place(&mut values, split);
+        values
+    }
+
+    fn split(devices: &[(&str, u32)], gpu_layers: u32) -> Split {
+        let devices = devices.iter().map(|(id, n)| (DeviceId((*id).into()), *n)).collect();
+        Split { devices, gpu_layers, cpu_moe: 2 }
+    }
+
+    #[test]
+    fn an_engine_is_told_its_devices_by_name_and_their_shares_when_there_are_several() {
+        let two = placed(&split(&[("CUDA0", 20), ("CUDA1", 12)], 32), None);
+        assert_eq!((two.gpu_layers, two.n_cpu_moe), (Some(32), 2));
+        assert_eq!((two.devices, two.tensor_split), (vec!["CUDA0".to_owned(), "CUDA1".to_owned()], vec![20, 12]));
+        let one = placed(&split(&[("Vulkan1", 32)], 32), None);
+        assert_eq!((one.devices, one.tensor_split), (vec!["Vulkan1".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn ids_that_are_no_names_of_an_engine_leave_it_to_the_engine() {
+        for id in ["GPU-1a2b3c4d", "0000:01:00.0", "CUDA", "1", ""] {
+            assert_eq!(placed(&split(&[(id, 9)], 9), None).devices, Vec::<String>::new(), "{id}");
+        }
+    }
+
+    #[test]
+    fn the_processor_only_is_said_and_a_whole_leaves_what_the_model_says() {
+        assert_eq!(placed(&split(&[], 0), None).gpu_layers, Some(0));
+        assert_eq!(placed(&split(&[("CUDA0", 1)], u32::MAX), Some(7)).gpu_layers, Some(7));
+        assert_eq!(placed(&split(&[("CUDA0", 1)], u32::MAX), None).gpu_layers, None);
+    }
 }

@@ -8,7 +8,8 @@
 //! Whoever stops waiting is taken out by a guard's drop. A lease that was granted to somebody who left is dropped
 //! with the answer that nobody took, and so given back like any other.
 use arc_swap::ArcSwap;
-use motorpool_pool::{Answer, Ask, Force, Grant, Held, Input, Refusal, RequestId, Want};
+use motorpool_catalog::Model;
+use motorpool_pool::{Answer, Ask, Force, Grant, Held, Input, Outlook, Refusal, RequestId, Want};
 use motorpool_vocab::{
     Endpoint, EngineKey, EntryView, Event, ExitRecord, Gate, Holder, ModelId, Now, PhaseView, Snapshot, Spawn, TryEnter,
 };
@@ -40,6 +41,8 @@ pub(crate) enum Post {
     Lease { id: RequestId, ask: Ask, answer: oneshot::Sender<Result<Lease, Refusal>>, notices: Option<Notices> },
     /// Somebody wants a model resident.
     Load { id: RequestId, ask: Ask, answer: oneshot::Sender<Result<EngineKey, Refusal>> },
+    /// Somebody wants to know what would become of these launches.
+    Consider { id: RequestId, launches: Vec<(EngineKey, Arc<Model>)>, answer: oneshot::Sender<Answer> },
     /// An operator asks.
     Operate { id: RequestId, input: Input, answer: oneshot::Sender<Answer> },
 }
@@ -174,6 +177,15 @@ impl PoolHandle {
         let id = self.number();
         match self.operate(id, Input::ReleaseIdle { id }).await {
             Answer::Released(busy) => busy,
+            _ => Vec::new(),
+        }
+    }
+
+    /// What would become of these launches, in this order. Nothing changes.
+    pub async fn consider(&self, launches: Vec<(EngineKey, Arc<Model>)>) -> Vec<Outlook> {
+        let id = self.number();
+        match self.ask(id, |answer| Post::Consider { id, launches, answer }).await {
+            Some(Answer::Outlook(outlook)) => outlook,
             _ => Vec::new(),
         }
     }

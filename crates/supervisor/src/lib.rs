@@ -52,7 +52,7 @@ mod shell;
 mod sys;
 mod wire;
 
-pub use check::{Discover, Locate};
+pub use check::{Calibrate, Checker, Discover, Locate};
 #[cfg(feature = "detached")]
 pub use detached::{Detached, Told, Wish};
 pub use engine::{Engine, EngineOrder, Launcher, OpenError};

@@ -1,7 +1,7 @@
 //! [`Settings`] and [`start`]: from a state directory to a running pool.
 use crate::{
     KeeperProgram, Launcher, OpenError, PoolHandle,
-    check::{Checker, Discover, Locate},
+    check::{Calibrate, Checker, Discover, Locate},
     driver::Workshop,
     handle::{Shared, open_handle},
     shell::{Outside, Shell},
@@ -27,6 +27,8 @@ pub struct Settings {
     pub discover: Discover,
     /// Where a model's file is. May block.
     pub locate: Locate,
+    /// What was measured of an engine's program. May block.
+    pub calibrate: Calibrate,
     /// Writes the line of a denial.
     pub on_denial: OnDenial,
 }
@@ -44,7 +46,7 @@ impl fmt::Debug for Settings {
 /// The loop ends when the last handle and lease is dropped, and every engine with it. Call inside a tokio runtime;
 /// blocks shortly.
 pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let Settings { keeper, state, run, environment, discover, locate, on_denial } = settings;
+    let Settings { keeper, state, run, environment, discover, locate, calibrate, on_denial } = settings;
     let launcher = Launcher::open(keeper, &state)?;
     let (logs, empty) = (state.join("logs"), run.join("empty"));
     for folder in [&logs, &empty] {
@@ -55,7 +57,8 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let (shared, snapshots) = Shared::new(logs);
     let (handle, posts) = open_handle(Arc::clone(&shared));
     let environment = environment.into_iter().collect();
-    let workshop = Workshop { launcher, catalog, environment, run, empty, checker: Checker::new(discover, locate) };
+    let checker = Checker::new(discover, locate, calibrate);
+    let workshop = Workshop { launcher, catalog, environment, run, empty, checker };
     let outside = Outside { shared, snapshots, on_denial, incidents: state.join("incidents.jsonl") };
     let shell = Shell::new(pool, (handle.weak_inbox(), posts), Arc::new(workshop), outside);
     tokio::spawn(shell.run());

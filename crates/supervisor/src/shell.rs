@@ -10,7 +10,7 @@ use crate::{
 };
 use motorpool_catalog::Model;
 use motorpool_devices::now;
-use motorpool_pool::{Action, Answer, BuildId, Grant, Input, Launch, Pool, Refusal, RequestId, StartFault};
+use motorpool_pool::{Action, Answer, BuildId, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault};
 use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, FailureClass, Now, Snapshot, Spawn, StopReason};
 use serde::Serialize;
 use std::{collections::HashMap, path::PathBuf, pin::pin, sync::Arc, time::Duration};
@@ -122,6 +122,10 @@ impl Shell {
                 self.askers.insert(id, Asker::Load(answer));
                 Input::Acquire { id, ask }
             }
+            Post::Consider { id, launches, answer } => {
+                self.askers.insert(id, Asker::Operator(answer));
+                return self.look_at(id, launches);
+            }
             Post::Operate { id, input, answer } => {
                 self.askers.insert(id, Asker::Operator(answer));
                 input
@@ -192,6 +196,16 @@ impl Shell {
                 tail: vec![],
             };
             post(&inbox, Input::Checked { build, result: checked.unwrap_or_else(|error| Err(broken(error))) });
+        });
+    }
+
+    /// What would become of launches is asked once all of them were looked at.
+    fn look_at(&self, id: RequestId, launches: Vec<(EngineKey, Arc<Model>)>) {
+        let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
+        spawn_blocking(move || {
+            let prospect =
+                |(key, model): (EngineKey, Arc<Model>)| Prospect { facts: workshop.check(&model), key, model };
+            post(&inbox, Input::Consider { id, prospects: launches.into_iter().map(prospect).collect() });
         });
     }
 
@@ -277,6 +291,9 @@ fn log_event(kind: &EventKind) {
         EventKind::Stuck { key, spawn } => {
             tracing::error!(%key, %spawn, "cannot be killed; it stays charged until it is gone or the machine restarts");
         }
+        EventKind::ContextClamped { key, wanted, context_per_slot, slots } => tracing::info!(
+            "context clamped {wanted} → {context_per_slot} tokens/turn ({slots} slots): {key} would never fit with more"
+        ),
         EventKind::Closing => tracing::info!("no new work is taken"),
         // Lines of their own say these.
         EventKind::Exited { .. } | EventKind::Released { .. } | EventKind::CapacityDenied { .. } => {}

@@ -26,4 +26,4 @@ pub use exit::{ExitRecord, FailureClass, StopReason};
 pub use gate::{CloseIfIdle, Gate, TryEnter};
 pub use key::{DeviceId, EngineKey, KeyError, ModelId, Spawn};
 pub use now::Now;
-pub use view::{Endpoint, EntryView, Event, EventKind, Holder, PhaseView, PoolView, Snapshot, WaiterView};
+pub use view::{Endpoint, EntryView, Event, EventKind, Holder, MemoryView, PhaseView, PoolView, Snapshot, WaiterView};

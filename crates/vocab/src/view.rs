@@ -1,7 +1,7 @@
 //! What outsiders may see: [`Snapshot`] of the pool, numbered [`Event`]s.
 //!
 //! Values only; the wire types of the management API are made from these beside their routes.
-use crate::{Bytes, EngineKey, ExitRecord, FailureClass, Now, Spawn, StopReason};
+use crate::{Bytes, DeviceId, EngineKey, ExitRecord, FailureClass, Now, Spawn, StopReason};
 use std::{path::PathBuf, time::Duration};
 
 /// Where a ready engine answers.
@@ -30,15 +30,40 @@ pub struct Snapshot {
     pub closing: bool,
 }
 
-/// The budget and what is taken of it.
+/// The budget, the pools of memory, and what is taken of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolView {
     /// The bound; `None` when not enforced.
     pub budget: Option<Bytes>,
+    /// What the bound would be without an explicit setting.
+    pub automatic: Bytes,
+    /// The bound on accelerated bytes of two or more residents; `None` when not enforced.
+    pub ceiling: Option<Bytes>,
+    /// The accelerated bytes of our reservations.
+    pub accelerated: Bytes,
+    /// The cards, then system memory.
+    pub memory: Vec<MemoryView>,
     /// What our reservations take.
     pub committed: Bytes,
     /// The memory of the system that we may use.
     pub system_ram: Bytes,
+}
+
+/// One pool of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryView {
+    /// The card; `None` is system memory.
+    pub device: Option<DeviceId>,
+    /// All of it.
+    pub total: Bytes,
+    /// What of it may be reserved at best.
+    pub share: Bytes,
+    /// What of it may be reserved now.
+    pub share_now: Bytes,
+    /// What our reservations take.
+    pub committed: Bytes,
+    /// What others use, when that was read.
+    pub foreign: Option<Bytes>,
 }
 
 /// One engine.
@@ -213,6 +238,17 @@ pub enum EventKind {
         key: EngineKey,
         /// What kind of failure.
         class: FailureClass,
+    },
+    /// A launch was planned with less context than was wanted, so that it could ever fit.
+    ContextClamped {
+        /// The engine.
+        key: EngineKey,
+        /// Tokens per slot that were wanted.
+        wanted: u32,
+        /// Tokens per slot that were planned.
+        context_per_slot: u32,
+        /// Slots that were planned.
+        slots: u32,
     },
     /// A build was refused for want of room.
     CapacityDenied {

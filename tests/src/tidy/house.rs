@@ -51,7 +51,7 @@ pub const HOUSE: &[Crate] = &[
         ours: &["vocab", "gguf"],
         others: &["bytesize", "jiff", "regex", "serde", "serde_json", "strsim", "thiserror", "toml"],
     },
-    Crate { folder: "broker", nature: Pure, ours: &["vocab", "gguf"], others: &["thiserror"] },
+    Crate { folder: "broker", nature: Pure, ours: &["vocab", "gguf"], others: &["regex", "thiserror"] },
     Crate { folder: "pool", nature: Pure, ours: &["vocab", "catalog", "broker"], others: &["slotmap", "thiserror"] },
     Crate { folder: "residency", nature: Pure, ours: &["vocab"], others: &["thiserror"] },
     Crate { folder: "external", nature: Shell, ours: &["vocab", "residency"], others: &[] },

@@ -117,7 +117,10 @@ async fn assert_shown(level: &str, format: &str) {
 fn assert_is_event(line: &str) {
     let event: Value = serde_json::from_str(line).expect("one JSON document a line");
     assert_eq!((&event["level"], &event["event"]), (&json!("ERROR"), &json!("capacity-denied")), "{event}");
-    assert_eq!((&event["key"], &event["requested"]), (&json!("llama-server:big:0"), &json!(2 * GIB)), "{event}");
+    assert_eq!((&event["key"], &event["which"]), (&json!("llama-server:big:0"), &json!("budget")), "{event}");
+    let requested = json!({"total": 2 * GIB, "devices": {}, "systemPrivate": 2 * GIB, "systemFiles": 0});
+    assert_eq!((&event["requested"], event["committed"].is_u64()), (&requested, true), "{event}");
+    assert!(event["help"].as_str().is_some_and(|help| help.contains("larger budget")), "{event}");
     assert_eq!((&event["wouldCommit"], &event["bound"]), (&json!(2 * GIB), &json!(GIB)), "{event}");
     assert_eq!(event["holders"], json!([]));
     let sentence = Regex::new(r"^\[provider-pool\] capacity broker denied llama-server:big:0: budget exhausted: ");
@@ -154,7 +157,12 @@ async fn who_holds_the_memory_and_may_not_go_is_named_to_people_and_to_machines(
     let [line] = denials(&log)[..] else { panic!("one line: {log}") };
     let event: Value = serde_json::from_str(line).expect("one JSON document a line");
     assert_eq!(event["holders"], json!([{"key": "llama-server:pinned:0", "bytes": 600 * MIB}]));
-    assert_eq!((&event["requested"], &event["wouldCommit"]), (&json!(600 * MIB), &json!(1200 * MIB)), "{event}");
+    assert_eq!(
+        (&event["requested"]["total"], &event["wouldCommit"]),
+        (&json!(600 * MIB), &json!(1200 * MIB)),
+        "{event}"
+    );
+    assert_eq!(event["committed"], json!(600 * MIB));
     assert_eq!(event["bound"], json!(GIB));
     daemon.stop().await;
 }

@@ -1,6 +1,6 @@
 //! The one loop and its handle over real processes: the fake engine under a real keeper.
 use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
-use motorpool_pool::{Answer, Ask, Budget, Force, PoolConfig, Refusal};
+use motorpool_pool::{Answer, Ask, BudgetSetting, Calibration, Force, Host, PoolConfig, Refusal};
 use motorpool_supervisor::{KeeperProgram, PoolHandle, Settings, start};
 use motorpool_testkit::{Behaviour, Client, Deaf, End, Exit, FakeModel, Gate, Load, Moment, Stop, binary, eventually};
 use motorpool_vocab::{Bytes, EngineKey, FailureClass, Holder, ModelId, PhaseView, StopReason};
@@ -61,10 +61,15 @@ impl House {
                 ModelSource::File(path) => Ok(path.clone()),
                 other => panic!("{other:?} is no file"),
             }),
+            calibrate: Box::new(|_| Calibration::default()),
             on_denial: Box::new(move |denial| denials.lock().expect("no panic").push(denial.to_string())),
         };
         let config = PoolConfig {
-            budget: Budget::of(Bytes::mib(budget_mib)),
+            host: Host {
+                ram: Bytes::gib(64),
+                budget: BudgetSetting::explicit(Bytes::mib(budget_mib)),
+                ..Host::default()
+            },
             polite_within: Duration::from_secs(2),
             ..PoolConfig::default()
         };

@@ -1,6 +1,8 @@
 //! Values of the pool as the interface shows them. Bytes and milliseconds are whole numbers; times are ages.
 use crate::{context::Context, models::Standing};
-use motorpool_vocab::{EntryView, ExitRecord, Holder, Now, PhaseView, PoolView, Snapshot, WaiterView};
+use motorpool_vocab::{
+    Bytes, EntryView, ExitRecord, Holder, MemoryView, Now, PhaseView, PoolView, Snapshot, WaiterView,
+};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -21,13 +23,29 @@ pub(super) struct Status {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Pool {
-    #[serde(rename = "budgetBytes")]
-    budget: Option<u64>,
-    #[serde(rename = "committedBytes")]
-    committed: u64,
-    #[serde(rename = "systemRamBytes")]
-    system_ram: u64,
+    budget_bytes: Option<u64>,
+    automatic_budget_bytes: u64,
+    /// What two or more accelerated residents may take together.
+    ceiling_bytes: Option<u64>,
+    accelerated_bytes: u64,
+    committed_bytes: u64,
+    system_ram_bytes: u64,
+    /// The cards, then system memory.
+    memory: Vec<Memory>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Memory {
+    /// `null`: system memory.
+    device: Option<String>,
+    total_bytes: u64,
+    share_bytes: u64,
+    share_now_bytes: u64,
+    committed_bytes: u64,
+    foreign_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -125,9 +143,26 @@ impl Status {
 impl Pool {
     fn of(pool: &PoolView) -> Self {
         Self {
-            budget: pool.budget.map(motorpool_vocab::Bytes::get),
-            committed: pool.committed.get(),
-            system_ram: pool.system_ram.get(),
+            budget_bytes: pool.budget.map(Bytes::get),
+            automatic_budget_bytes: pool.automatic.get(),
+            ceiling_bytes: pool.ceiling.map(Bytes::get),
+            accelerated_bytes: pool.accelerated.get(),
+            committed_bytes: pool.committed.get(),
+            system_ram_bytes: pool.system_ram.get(),
+            memory: pool.memory.iter().map(Memory::of).collect(),
+        }
+    }
+}
+
+impl Memory {
+    fn of(memory: &MemoryView) -> Self {
+        Self {
+            device: memory.device.as_ref().map(ToString::to_string),
+            total_bytes: memory.total.get(),
+            share_bytes: memory.share.get(),
+            share_now_bytes: memory.share_now.get(),
+            committed_bytes: memory.committed.get(),
+            foreign_bytes: memory.foreign.map(Bytes::get),
         }
     }
 }
@@ -219,7 +254,7 @@ impl Model {
             tags: model.tags.clone(),
             pinned: model.pinned,
             priority: model.priority,
-            declared_bytes: model.declared.map(motorpool_vocab::Bytes::get),
+            declared_bytes: model.declared.map(Bytes::get),
         }
     }
 }

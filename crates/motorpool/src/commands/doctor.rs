@@ -7,14 +7,14 @@ use crate::{
     disk,
     engine::{cure_of_absence, discover, install, smoke},
     exit::{Exit, Failure},
-    listen,
+    host, listen,
     model::store::{self, Presence, Store},
     out::{self, Out},
     prerequisites,
     settings::{self, Settings, SettingsError},
 };
 use motorpool_catalog::{Listen, Manifest, ModelSource};
-use motorpool_pool::{Budget, automatic_budget};
+use motorpool_pool::Budget;
 use motorpool_vocab::Bytes;
 use serde::Serialize;
 use serde_json::Value;
@@ -159,10 +159,14 @@ fn budget((bound, origin): (Bytes, &str), machine: Option<Bytes>) -> Finding {
 
 /// What the configuration, else the environment, else the machine says of the budget.
 fn budget_of(settings: &Settings, usable: Bytes) -> Result<(Bytes, &'static str), SettingsError> {
-    Ok(match (settings.config.capacity.budget, settings::budget_of_environment()?) {
+    let config = &settings.config;
+    Ok(match (config.capacity.budget, settings::budget_of_environment()?) {
         (motorpool_catalog::Budget::Bytes(bytes), _) => (bytes, "configured"),
         (motorpool_catalog::Budget::Auto, Some(bytes)) => (bytes, "by MOTORPOOL_CAPACITY_BUDGET_GB"),
-        (motorpool_catalog::Budget::Auto, None) => (automatic_budget(usable), "a share of the usable memory"),
+        (motorpool_catalog::Budget::Auto, None) => {
+            let bounds = host::of(&config.capacity, &config.devices, usable, None).bounds();
+            (bounds.automatic, "a share of the usable memory")
+        }
     })
 }
 

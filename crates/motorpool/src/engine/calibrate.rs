@@ -40,7 +40,6 @@ impl Measured {
 }
 
 /// What was measured of `program` when we installed it; the cautious defaults for any other program.
-#[cfg_attr(not(test), expect(dead_code, reason = "the planner asks, which is built beside this"))]
 pub(crate) fn calibration_of(dirs: &Dirs, program: &Path) -> Calibration {
     let ours = installed(dirs).into_iter().find(|install| install.program == program && install.is_unchanged());
     ours.and_then(|Install { calibration, .. }| calibration).map_or_else(Calibration::default, |m| m.calibration())

@@ -2,6 +2,7 @@
 mod closing;
 mod drains;
 mod fairness;
+mod hosts;
 mod properties;
 mod traces;
 mod world;

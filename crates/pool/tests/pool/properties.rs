@@ -1,8 +1,8 @@
 //! P1–P4, P7 and P9 over random traces in virtual time, against a shell that answers in any order.
 
-use crate::world::{Child, Outcome, World, catalog, key};
+use crate::world::{Child, Outcome, World, catalog, host, key};
 use motorpool_catalog::Catalog;
-use motorpool_pool::{Answer, Ask, Exit, Force, Input, Refusal, RequestId};
+use motorpool_pool::{Answer, Ask, Card, Exit, Force, Host, HostShape, Input, Refusal, RequestId};
 use motorpool_vocab::{
     Bytes, EngineKey, EntryView, EventKind, Holder, ModelId, Now, PhaseView, Snapshot, Spawn, StopReason, TryEnter,
 };
@@ -120,8 +120,8 @@ struct Run {
 }
 
 impl Run {
-    fn new() -> Self {
-        let w = World::with(BUDGET, CATALOG.clone());
+    fn new(host: Host) -> Self {
+        let w = World::on(host, CATALOG.clone());
         Self {
             w,
             asked: BTreeSet::new(),
@@ -233,6 +233,14 @@ impl Run {
         }
     }
 
+    fn all(mut self, (ops, close, late, obedience): (Vec<Op>, Op, Vec<Op>, Obedience)) {
+        for op in ops.into_iter().chain([close]).chain(late) {
+            self.step(op);
+            self.check();
+        }
+        self.wind_down(obedience);
+    }
+
     fn child(&self, n: usize, is_it: impl Fn(Child) -> bool) -> Option<Spawn> {
         let found: Vec<_> = self.w.children.iter().filter(|(_, (_, s))| is_it(*s)).map(|(spawn, _)| *spawn).collect();
         nth(found.iter(), n)
@@ -303,7 +311,10 @@ impl Run {
         };
         let real = Bytes::sum(self.w.children.values().map(|(k, _)| declared(k)));
         assert_eq!(snapshot.pool.committed, real, "P9");
-        assert!(snapshot.pool.committed <= Bytes::mib(BUDGET), "B1");
+        assert!(Some(snapshot.pool.committed) <= snapshot.pool.budget, "B1");
+        for memory in &snapshot.pool.memory {
+            assert!(memory.committed <= memory.share_now, "B1: {memory:?}");
+        }
         let idle = snapshot.entries.iter().filter(|e| e.spawn.is_none());
         idle.for_each(|e| assert_eq!(e.reserved, Bytes::ZERO, "P12: {e:?}"));
     }
@@ -425,12 +436,16 @@ fn nth<'a, T: Copy + 'a>(all: impl Iterator<Item = &'a T>, n: usize) -> Option<T
 proptest! {
     #[test]
     fn any_interleaving_keeps_the_invariants((ops, close, late, obedience) in any_trace()) {
-        let mut run = Run::new();
-        for op in ops.into_iter().chain([close]).chain(late) {
-            run.step(op);
-            run.check();
-        }
-        run.wind_down(obedience);
+        Run::new(host(BUDGET)).all((ops, close, late, obedience));
+    }
+
+    /// On two cards and a little memory, where where something goes decides who has to go.
+    #[test]
+    fn any_interleaving_keeps_them_on_several_pools((ops, close, late, obedience) in any_trace()) {
+        let card = |id, mib| Card { total: Bytes::mib(mib), ..Card::new(id, Bytes::ZERO) };
+        let cards = vec![card("GPU-0", 800), card("GPU-1", 1100)];
+        let host = Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(3), cards, ..Host::default() };
+        Run::new(host).all((ops, close, late, obedience));
     }
 }
 

@@ -1,8 +1,8 @@
 //! A shell made of nothing: it performs the pool's actions in virtual time and remembers what everybody was told.
 use motorpool_catalog::{Catalog, Manifest, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
-    Action, Answer, Ask, Budget, BuildId, Denial, Exit, Facts, Grant, Input, Pool, PoolConfig, Refusal, RequestId,
-    StartFault,
+    Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Grant, Host, Input, Pool,
+    PoolConfig, Refusal, RequestId, StartFault,
 };
 use motorpool_vocab::{
     Bytes, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView, Spawn,
@@ -71,6 +71,11 @@ pub(crate) fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
     Arc::new(Catalog::new(MANIFESTS.clone(), models.collect()).expect("a catalog"))
 }
 
+/// A machine without devices and much more memory than its budget of `mib`.
+pub(crate) fn host(mib: u64) -> Host {
+    Host { ram: Bytes::gib(64), budget: BudgetSetting::explicit(Bytes::mib(mib)), ..Host::default() }
+}
+
 impl World {
     /// Models a, b, c of 600 MiB each under a budget of `mib`.
     pub(crate) fn new(mib: u64) -> Self {
@@ -80,7 +85,11 @@ impl World {
     }
 
     pub(crate) fn with(mib: u64, catalog: Arc<Catalog>) -> Self {
-        let config = PoolConfig { budget: Budget::of(Bytes::mib(mib)), ..PoolConfig::default() };
+        Self::on(host(mib), catalog)
+    }
+
+    pub(crate) fn on(host: Host, catalog: Arc<Catalog>) -> Self {
+        let config = PoolConfig { host, ..PoolConfig::default() };
         Self {
             pool: Pool::new(config, catalog, Spawn(1)),
             now: Now::from_nanos(1_000_000_000_000),
@@ -325,5 +334,7 @@ pub(crate) fn facts() -> Facts {
         files: vec![(FileId { device: 1, inode: 1, size: 1, mtime_nanos: 0 }, Bytes::mib(100))],
         context_length: Some(8192),
         architecture: Some("llama".into()),
+        shape: None,
+        calibration: Calibration::default(),
     }
 }

@@ -1,6 +1,6 @@
 //! A pool over models that are small files and engines that are small programs.
 use motorpool_catalog::{Catalog, Manifest, Model, ModelSource, Source, parse_manifest};
-use motorpool_pool::{Ask, Budget, PoolConfig, StartFault};
+use motorpool_pool::{Ask, BudgetSetting, Calibration, Host, PoolConfig, StartFault};
 use motorpool_supervisor::{KeeperProgram, OpenError, PoolHandle, Settings, start};
 use motorpool_vocab::{Bytes, EngineKey, EntryView, FailureClass, Holder, ModelId};
 use parking_lot::Mutex;
@@ -80,10 +80,11 @@ impl House {
                 ModelSource::File(path) => Ok(path.clone()),
                 _ => Err(StartFault { class: FailureClass::ModelMissing, message: String::new(), tail: vec![] }),
             }),
+            calibrate: Box::new(|_| Calibration::default()),
             on_denial: Box::new(move |denial| denials.lock().push(denial.to_string())),
         };
         let config = PoolConfig {
-            budget: Budget::of(Bytes::gib(2)),
+            host: Host { ram: Bytes::gib(64), budget: BudgetSetting::explicit(Bytes::gib(2)), ..Host::default() },
             polite_within: Duration::from_millis(300),
             min_residency: Duration::ZERO,
             ..PoolConfig::default()

@@ -1,0 +1,276 @@
+//! [`draft`]: from what is known of a model to its launch plan and what that is to place.
+//!
+//! | known | taken for it |
+//! | --- | --- |
+//! | `declared` by its operator | as it stands, as a whole |
+//! | the header of its files | the estimate by part, of the plan that gives up least and could ever fit |
+//! | the files' sizes only | the formula of capacity.md §6 and the prompt cache, as a whole |
+use crate::{
+    Choice, Fitted, HostShape, KvType, LaunchPlan, Ledger, Load, Mapping, Parts, Policy, Query, Room, Scale, Sized,
+    Sizing, Wishes, pick_room, plan_launch,
+};
+use motorpool_gguf::{
+    Calibration, FlashAttention, KvLayout, LaunchSettings, ModelShape, Purpose, SlidingWindow, TensorType, estimate,
+    estimate_unreadable,
+};
+use motorpool_vocab::{Bytes, Claim, FileId, Spawn};
+use std::sync::Arc;
+
+/// Hosts with at most so much memory are small.
+const SMALL_RAM: Bytes = Bytes::gib(16);
+/// Hosts whose graphics devices have at most so much usable memory are small.
+const SMALL_GRAPHICS: Bytes = Bytes::gib(8);
+
+/// What is known of a model before it is launched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// How it is wanted.
+    pub wishes: Wishes,
+    /// What its operator says that it takes.
+    pub declared: Option<Bytes>,
+    /// What its operator says about its place.
+    pub choice: Choice,
+    /// Every shard of it, with its size.
+    pub files: Vec<(FileId, Bytes)>,
+    /// What its header says.
+    pub shape: Option<Arc<ModelShape>>,
+    /// What was measured of its engine.
+    pub calibration: Calibration,
+    /// What is set whatever the plan.
+    pub settings: FixedSettings,
+}
+
+/// What a launch is told beside its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedSettings {
+    /// Tokens that are handed over together.
+    pub batch: u32,
+    /// Tokens that are computed together.
+    pub physical_batch: u32,
+    /// What is asked of it.
+    pub purpose: Purpose,
+    /// What layers that see a window keep.
+    pub sliding_window: SlidingWindow,
+    /// Most checkpoints of a slot.
+    pub checkpoints: u32,
+    /// Most that finished prompts may take.
+    pub prompt_cache: Bytes,
+}
+
+/// A launch that is planned and not placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// What its engine is told.
+    pub plan: LaunchPlan,
+    /// The context that was wanted, when less was planned.
+    pub clamped_from: Option<u32>,
+    /// What is to be placed.
+    pub load: Load,
+    /// Where that comes from.
+    pub source: Source,
+}
+
+/// Where the size of a launch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Its operator said it.
+    Declared,
+    /// The header of its files, by part.
+    Estimated,
+    /// The sizes of its files.
+    FileSize,
+}
+
+impl Source {
+    /// The name in tables and in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Declared => "declared",
+            Self::Estimated => "estimated",
+            Self::FileSize => "file-size",
+        }
+    }
+}
+
+impl FixedSettings {
+    fn with(&self, plan: &LaunchPlan) -> LaunchSettings {
+        let kv = match plan.kv {
+            KvType::F16 => TensorType::F16,
+            KvType::Q8 => TensorType::Q8_0,
+            KvType::Q4 => TensorType::Q4_0,
+        };
+        LaunchSettings {
+            context_per_slot: plan.context_per_slot,
+            slots: plan.slots,
+            kv_keys: kv,
+            kv_values: kv,
+            kv_layout: KvLayout::PerSlot,
+            flash_attention: FlashAttention::On,
+            sliding_window: self.sliding_window,
+            batch: self.batch,
+            physical_batch: self.physical_batch,
+            purpose: self.purpose,
+            checkpoints: self.checkpoints,
+            prompt_cache: self.prompt_cache,
+        }
+    }
+}
+
+/// Plans a launch beside what `ledger` holds, of which `fixed` never goes.
+pub fn draft(ledger: &Ledger, fixed: &[Spawn], subject: &Subject) -> Draft {
+    let sizing = sizing_of(ledger);
+    let (source, shape) = match (subject.declared, &subject.shape) {
+        (Some(_), _) => (Source::Declared, None),
+        (None, Some(shape)) => (Source::Estimated, Some(shape)),
+        (None, None) => (Source::FileSize, None),
+    };
+    let load = |plan: &LaunchPlan| Load {
+        parts: shape.map_or_else(|| lump(subject), |shape| parts(ledger, subject, shape, plan)),
+        choice: subject.choice.clone(),
+    };
+    // A whole that does not follow from the plan is no reason to change the plan.
+    let fits = |plan: &LaunchPlan| shape.is_none() || could_fit(ledger, fixed, &load(plan));
+    let size = |plan: &LaunchPlan| match load(plan).parts {
+        Parts::Known { footprint, .. } => Sized { weights: footprint.weights(), cache: footprint.cache() },
+        Parts::Lump(claim) => Sized { weights: claim.total(), cache: Bytes::ZERO },
+    };
+    let Fitted { plan, clamped_from } = plan_launch(&subject.wishes, &sizing, &size, &fits);
+    Draft { load: load(&plan), plan, clamped_from, source }
+}
+
+fn parts(ledger: &Ledger, subject: &Subject, shape: &ModelShape, plan: &LaunchPlan) -> Parts {
+    let mapping = match ledger.bounds().shape {
+        HostShape::Unified => Mapping::Everything,
+        HostShape::DiscreteGpu | HostShape::SystemRam => Mapping::SystemMemory,
+    };
+    let footprint = estimate(shape, &subject.settings.with(plan), &subject.calibration);
+    Parts::Known { footprint, files: subject.files.clone(), mapping }
+}
+
+/// The operator's word is shared with nobody. Of the formula, the files' own bytes are shared with other children that
+/// map them, and the rest is private.
+fn lump(subject: &Subject) -> Parts {
+    if let Some(declared) = subject.declared {
+        return Parts::Lump(Claim::private(declared));
+    }
+    let size = Bytes::sum(subject.files.iter().map(|(_, bytes)| *bytes));
+    let beside = estimate_unreadable(size, None).saturating_sub(size);
+    Parts::Lump(Claim {
+        ram_private: beside.saturating_add(subject.settings.prompt_cache),
+        ram_files: subject.files.iter().copied().collect(),
+        ..Claim::default()
+    })
+}
+
+/// Whether there would be room with everything gone that can go.
+fn could_fit(ledger: &Ledger, fixed: &[Spawn], load: &Load) -> bool {
+    let policy = Policy::default();
+    let query = Query { load, elders: &[], leaving: &[], draining: &[], fixed, policy };
+    !matches!(pick_room(ledger, &query, &[]), Room::Never(_))
+}
+
+fn sizing_of(ledger: &Ledger) -> Sizing {
+    let bounds = ledger.bounds();
+    let small = bounds.ram <= SMALL_RAM || (bounds.shape == HostShape::DiscreteGpu && bounds.fast <= SMALL_GRAPHICS);
+    Sizing {
+        fast: bounds.fast,
+        bound: bounds.budget.bound().map(|budget| budget.min(bounds.sizing)),
+        others: ledger.committed(),
+        scale: if small { Scale::Small } else { Scale::Ample },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BudgetSetting, ContextWish, Host, Verdict, pick_placement};
+    use motorpool_gguf::{read_header, write};
+    use std::io::Cursor;
+
+    fn ledger(budget: Bytes) -> Ledger {
+        let host = Host { ram: Bytes::gib(64), budget: BudgetSetting::explicit(budget), ..Host::default() };
+        Ledger::new(host.bounds())
+    }
+
+    fn shape() -> ModelShape {
+        let bytes = write::smoke_model();
+        let length = u64::try_from(bytes.len()).expect("small");
+        ModelShape::of(&[read_header(Cursor::new(bytes), length).expect("whole")]).expect("a llama")
+    }
+
+    /// The smoke model with a long context and an engine that takes nothing beside it.
+    fn subject() -> Subject {
+        let settings = FixedSettings {
+            batch: 512,
+            physical_batch: 512,
+            purpose: Purpose::Generate,
+            sliding_window: SlidingWindow::Window,
+            checkpoints: 0,
+            prompt_cache: Bytes::mib(64),
+        };
+        Subject {
+            wishes: Wishes { context_own: Some(1 << 20), ..Wishes::default() },
+            declared: None,
+            choice: Choice::default(),
+            files: vec![(FileId { device: 1, inode: 2, size: 3, mtime_nanos: 4 }, Bytes::mib(500))],
+            shape: Some(Arc::new(shape())),
+            calibration: Calibration::default(),
+            settings,
+        }
+    }
+
+    fn total(draft: &Draft) -> Bytes {
+        match &draft.load.parts {
+            Parts::Known { footprint, .. } => footprint.weights().saturating_add(footprint.cache()),
+            Parts::Lump(claim) => claim.total(),
+        }
+    }
+
+    #[test]
+    fn what_is_declared_is_taken_as_a_whole_and_does_not_change_the_plan() {
+        let subject = Subject { declared: Some(Bytes::gib(9)), ..subject() };
+        let drafted = draft(&ledger(Bytes::gib(8)), &[], &subject);
+        assert_eq!((drafted.source, drafted.clamped_from), (Source::Declared, None));
+        assert_eq!(drafted.plan.context_per_slot, 65_536);
+        assert_eq!(drafted.load.parts, Parts::Lump(Claim::private(Bytes::gib(9))));
+    }
+
+    #[test]
+    fn without_a_header_the_files_are_shared_and_the_rest_is_private() {
+        let subject = Subject { shape: None, ..subject() };
+        let drafted = draft(&ledger(Bytes::gib(8)), &[], &subject);
+        let Parts::Lump(claim) = drafted.load.parts else { panic!("no parts are known") };
+        assert_eq!(drafted.source, Source::FileSize);
+        let whole = estimate_unreadable(Bytes::mib(500), None).saturating_add(Bytes::mib(64));
+        assert_eq!((claim.total(), claim.private_total()), (whole, whole.saturating_sub(Bytes::mib(500))));
+    }
+
+    #[test]
+    fn an_estimate_follows_the_plan() {
+        let long = draft(&ledger(Bytes::gib(8)), &[], &subject());
+        let wishes = Wishes { context: ContextWish::Tokens(1024), ..subject().wishes };
+        let short = draft(&ledger(Bytes::gib(8)), &[], &Subject { wishes, ..subject() });
+        assert_eq!((long.source, long.plan.context_per_slot), (Source::Estimated, 65_536));
+        assert_eq!(short.plan.context_per_slot, 1024);
+        assert!(total(&short) < total(&long), "{short:?} {long:?}");
+    }
+
+    #[test]
+    fn what_never_goes_bounds_the_context() {
+        let mut ledger = ledger(Bytes::gib(8));
+        let claimed = |ledger: &Ledger, tokens| {
+            let wishes = Wishes { context: ContextWish::Tokens(tokens), slots: Some(1), ..subject().wishes };
+            let drafted = draft(ledger, &[], &Subject { wishes, ..subject() });
+            pick_placement(ledger, &drafted.load).expect("it fits").claim.total()
+        };
+        let (least, all) = (claimed(&ledger, 8_192), claimed(&ledger, 65_536));
+        let between = Bytes::new(u64::midpoint(least.get(), all.get()));
+        let held = Claim::private(Bytes::gib(8).saturating_sub(between));
+        assert_eq!(ledger.reserve(Spawn(1), held), Verdict::Admit);
+        assert_eq!(draft(&ledger, &[], &subject()).clamped_from, None, "it can be evicted");
+        let beside = draft(&ledger, &[Spawn(1)], &subject());
+        assert_eq!((beside.clamped_from, beside.plan.slots), (Some(65_536), 1));
+        assert!((8_192..65_536).contains(&beside.plan.context_per_slot), "{:?}", beside.plan);
+        assert!(claimed(&ledger, beside.plan.context_per_slot) <= between);
+    }
+}

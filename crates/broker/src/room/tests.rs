@@ -1,0 +1,516 @@
+use super::*;
+use crate::{
+    BudgetSetting, Card, Choice, Company, Host, HostShape, Mapping, Parts, Place, Reading, Sight, Spillover, Split,
+    Verdict, Which,
+};
+use motorpool_gguf::{Footprint, LayerBytes, Weights};
+use motorpool_vocab::{DeviceId, FileId};
+use proptest::prelude::*;
+
+fn key(n: u64) -> EngineKey {
+    format!("e:m{n}:0").parse().expect("a key")
+}
+
+fn idle(n: u64, hits: u32) -> Candidate {
+    let (standing, reload) = (Standing::Idle, Duration::from_secs(1));
+    Candidate { spawn: Spawn(n), key: key(n), standing, hits, last_use: Now::ZERO, reload }
+}
+
+fn busy(n: u64, hits: u32) -> Candidate {
+    Candidate { standing: Standing::Busy, ..idle(n, hits) }
+}
+
+fn plain(budget: Bytes) -> Ledger {
+    let host = Host { ram: Bytes::gib(512), budget: BudgetSetting::explicit(budget), ..Host::default() };
+    Ledger::new(host.bounds())
+}
+
+fn ledger(budget_mib: u64, lines: &[(u64, u64)]) -> Ledger {
+    let mut ledger = plain(Bytes::mib(budget_mib));
+    for (spawn, mib) in lines {
+        assert_eq!(ledger.reserve(Spawn(*spawn), Claim::private(Bytes::mib(*mib))), Verdict::Admit);
+    }
+    ledger
+}
+
+fn lump(mib: u64) -> Load {
+    Load::lump(Claim::private(Bytes::mib(mib)))
+}
+
+fn asked(load: &Load) -> Query<'_> {
+    Query { load, elders: &[], leaving: &[], draining: &[], fixed: &[], policy: Policy::DemandLru }
+}
+
+/// What was decided, without where.
+#[derive(Debug, PartialEq, Eq)]
+enum Decided {
+    Fits,
+    Wait,
+    Evict(Vec<u64>),
+    Drain(Vec<u64>),
+    Never,
+}
+
+fn decide(ledger: &Ledger, query: &Query<'_>, candidates: &[Candidate]) -> Decided {
+    let numbers = |set: Vec<Spawn>| set.into_iter().map(|spawn| spawn.0).collect();
+    match pick_room(ledger, query, candidates) {
+        Room::Fits(_) => Decided::Fits,
+        Room::Wait(_) => Decided::Wait,
+        Room::Evict { set, .. } => Decided::Evict(numbers(set)),
+        Room::Drain { set, .. } => Decided::Drain(numbers(set)),
+        Room::Never(_) => Decided::Never,
+    }
+}
+
+#[test]
+fn a_hundred_and_twentynine_of_a_hundred_and_ninetytwo() {
+    let ledger = ledger(192 * 1024, &[(1, 100 * 1024)]);
+    let load = lump(29 * 1024);
+    assert_eq!(decide(&ledger, &asked(&load), &[idle(1, 0)]), Decided::Fits, "bytes, not a count of models");
+}
+
+#[test]
+fn the_least_demanded_go_and_nobody_superfluous() {
+    let ledger = ledger(2000, &[(1, 300), (2, 700), (3, 900)]);
+    let load = lump(600);
+    let candidates = [idle(3, 9), idle(1, 0), idle(2, 1)];
+    assert_eq!(decide(&ledger, &asked(&load), &candidates), Decided::Evict(vec![2]), "1 alone is no help");
+}
+
+#[test]
+fn an_impossible_claim_is_refused_with_its_proof_and_nobody_stopped() {
+    let ledger = ledger(1024, &[(1, 300)]);
+    let load = lump(1100);
+    let excess = Excess { would_commit: Bytes::mib(1100), bound: Bytes::gib(1), which: Which::Total };
+    let proof = Proof { claim: Claim::private(Bytes::mib(1100)), excess };
+    assert_eq!(pick_room(&ledger, &asked(&load), &[idle(1, 0)]), Room::Never(proof));
+}
+
+#[test]
+fn what_never_leaves_counts_in_the_proof() {
+    let ledger = ledger(1024, &[(1, 300)]);
+    let load = lump(800);
+    let query = Query { fixed: &[Spawn(1)], ..asked(&load) };
+    let Room::Never(proof) = pick_room(&ledger, &query, &[]) else { panic!("never") };
+    assert_eq!(proof.excess.would_commit, Bytes::mib(1100));
+}
+
+#[test]
+fn bytes_on_their_way_back_are_waited_for_instead_of_stopping_more() {
+    let ledger = ledger(1024, &[(1, 500), (2, 500)]);
+    let load = lump(400);
+    let query = Query { leaving: &[Spawn(1)], ..asked(&load) };
+    assert_eq!(decide(&ledger, &query, &[idle(2, 0)]), Decided::Wait);
+}
+
+#[test]
+fn a_younger_build_takes_only_room_no_elder_needs() {
+    let ledger = ledger(2000, &[(1, 1000)]);
+    let elder = [Claim::private(Bytes::mib(1500))];
+    let small = lump(400);
+    let query = Query { elders: &elder, leaving: &[Spawn(1)], ..asked(&small) };
+    assert_eq!(decide(&ledger, &query, &[]), Decided::Fits, "1,500 + 400 fit once 1 is gone");
+    let larger = lump(600);
+    let query = Query { load: &larger, ..query };
+    assert_eq!(decide(&ledger, &query, &[]), Decided::Wait, "it fits now, but the elder could not come");
+}
+
+#[test]
+fn busy_ones_are_drained_only_when_idle_ones_do_not_suffice_and_draining_ones_first() {
+    let ledger = ledger(1100, &[(1, 500), (2, 500)]);
+    let load = lump(400);
+    assert_eq!(decide(&ledger, &asked(&load), &[busy(1, 0), idle(2, 9)]), Decided::Evict(vec![2]));
+    assert_eq!(decide(&ledger, &asked(&load), &[busy(1, 0), busy(2, 9)]), Decided::Drain(vec![1]));
+    let draining = Candidate { standing: Standing::Draining, ..idle(2, 9) };
+    assert_eq!(decide(&ledger, &asked(&load), &[busy(1, 0), draining]), Decided::Drain(vec![2]));
+    assert_eq!(decide(&ledger, &asked(&load), &[]), Decided::Wait, "others are protected for now");
+}
+
+#[test]
+fn nobody_is_stopped_for_room_that_an_elders_drain_may_not_bring() {
+    let ledger = ledger(1300, &[(1, 900), (2, 300)]);
+    let (elder, load) = ([Claim::private(Bytes::mib(600))], lump(600));
+    let query = Query { elders: &elder, draining: &[Spawn(1)], ..asked(&load) };
+    assert_eq!(decide(&ledger, &query, &[idle(2, 0)]), Decided::Wait);
+    let small = lump(90);
+    let roomy = Query { load: &small, ..query };
+    assert_eq!(decide(&ledger, &roomy, &[idle(2, 0)]), Decided::Fits, "it needs nobody to go");
+    let gone = Query { leaving: &[Spawn(1)], draining: &[], ..query };
+    assert_eq!(decide(&ledger, &gone, &[idle(2, 0)]), Decided::Evict(vec![2]), "1 cannot stay any more");
+}
+
+#[test]
+fn a_candidate_that_is_leaving_or_has_no_line_or_comes_twice_is_judged_once() {
+    let ledger = ledger(1100, &[(1, 500), (2, 500)]);
+    let load = lump(1000);
+    let query = Query { leaving: &[Spawn(1), Spawn(1)], draining: &[Spawn(1)], ..asked(&load) };
+    let candidates = [idle(1, 0), idle(2, 0), idle(2, 0), idle(7, 0)];
+    assert_eq!(decide(&ledger, &query, &candidates), Decided::Evict(vec![2]));
+}
+
+#[test]
+fn two_that_share_a_file_free_it_only_together() {
+    let file = (FileId { device: 1, inode: 1, size: 9, mtime_nanos: 0 }, Bytes::mib(600));
+    let replica = Claim { ram_files: [file].into(), ..Claim::private(Bytes::mib(200)) };
+    let mut ledger = plain(Bytes::mib(1300));
+    for spawn in [1, 2] {
+        assert_eq!(ledger.reserve(Spawn(spawn), replica.clone()), Verdict::Admit);
+    }
+    assert_eq!(ledger.committed(), Bytes::mib(1000));
+    let ask = |mib, candidates: &[Candidate]| decide(&ledger, &asked(&lump(mib)), candidates);
+    assert_eq!(ask(500, &[idle(1, 0), idle(2, 1)]), Decided::Evict(vec![1]), "one of them frees its 200 MiB");
+    assert_eq!(ask(500, &[idle(1, 1), idle(2, 0)]), Decided::Evict(vec![2]));
+    assert_eq!(ask(501, &[idle(1, 0), idle(2, 1)]), Decided::Evict(vec![1, 2]), "more takes the file, so both");
+    let third = Load::lump(replica);
+    assert_eq!(decide(&ledger, &asked(&third), &[]), Decided::Fits, "the file is there already");
+}
+
+// Several pools.
+
+fn card(n: usize) -> DeviceId {
+    DeviceId(format!("GPU-{n}").into())
+}
+
+fn discrete(cards: &[u64]) -> Host {
+    let cards = cards.iter().enumerate().map(|(n, gib)| Card::new(&format!("GPU-{n}"), Bytes::gib(*gib))).collect();
+    Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(64), cards, ..Host::default() }
+}
+
+fn on_card(n: usize, gib: u64) -> Claim {
+    let accelerated = Bytes::gib(gib);
+    Claim { device: [(card(n), accelerated)].into(), accelerated, ..Claim::default() }
+}
+
+fn with_lines(host: &Host, lines: &[Claim]) -> Ledger {
+    let mut ledger = Ledger::new(host.bounds());
+    for (spawn, claim) in (1..).zip(lines) {
+        assert_eq!(ledger.reserve(Spawn(spawn), claim.clone()), Verdict::Admit);
+    }
+    ledger
+}
+
+fn layered(n: usize, mib: u64) -> Load {
+    let weights = Weights { file: Bytes::mib(mib), repacked: Bytes::ZERO };
+    let layer = LayerBytes { dense: weights, ..LayerBytes::default() };
+    let footprint = Footprint { layers: vec![layer; n], ..Footprint::default() };
+    let parts = Parts::Known { footprint, files: vec![], mapping: Mapping::SystemMemory };
+    Load { parts, choice: Choice::default() }
+}
+
+#[test]
+fn what_only_uses_the_processor_is_never_stopped_for_a_card() {
+    let ledger = with_lines(&discrete(&[24]), &[Claim::private(Bytes::gib(20)), on_card(0, 20)]);
+    let load = lump(10 * 1024);
+    assert_eq!(decide(&ledger, &asked(&load), &[idle(1, 0), idle(2, 9)]), Decided::Evict(vec![2]));
+    assert_eq!(decide(&ledger, &asked(&load), &[idle(1, 0)]), Decided::Wait, "it would be no help");
+}
+
+#[test]
+fn a_model_on_the_processor_lives_beside_a_full_card() {
+    let ledger = with_lines(&discrete(&[24]), &[on_card(0, 22)]);
+    let choice = Choice { gpu_layers: Some(0), ..Choice::default() };
+    let load = Load { choice, ..lump(30 * 1024) };
+    assert_eq!(decide(&ledger, &asked(&load), &[idle(1, 0)]), Decided::Fits);
+    let larger = Load { choice: load.choice.clone(), ..lump(39 * 1024) };
+    let Room::Never(proof) = pick_room(&ledger, &asked(&larger), &[idle(1, 0)]) else { panic!("never") };
+    assert_eq!(proof.excess.which, Which::SystemMemory, "38.4 GiB at most");
+}
+
+#[test]
+fn over_several_placements_the_cheapest_set_wins() {
+    let ledger = with_lines(&discrete(&[24, 24]), &[on_card(0, 20), on_card(1, 20)]);
+    let load = lump(10 * 1024);
+    let room = pick_room(&ledger, &asked(&load), &[idle(1, 5), idle(2, 1)]);
+    let Room::Evict { set, placement } = room else { panic!("{room:?}") };
+    assert_eq!((set, placement.split.devices), (vec![Spawn(2)], vec![(card(1), 1)]));
+    let room = pick_room(&ledger, &asked(&load), &[idle(1, 1), idle(2, 5)]);
+    assert_eq!(room.placement().map(|p| p.split.devices.clone()), Some(vec![(card(0), 1)]));
+}
+
+#[test]
+fn two_cards_without_a_victim_are_cheaper_than_one_with() {
+    let ledger = with_lines(&discrete(&[24, 24]), &[on_card(0, 15), on_card(1, 15)]);
+    let room = pick_room(&ledger, &asked(&layered(14, 1024)), &[idle(1, 0), idle(2, 0)]);
+    let Room::Fits(placement) = room else { panic!("{room:?}") };
+    assert_eq!(placement.split.devices.len(), 2);
+}
+
+#[test]
+fn layers_are_cut_for_the_room_that_will_be_there() {
+    // With both gone both cards are equal; with 1 protected only a cut by what is left beside it fits.
+    let ledger = with_lines(&discrete(&[24, 24]), &[on_card(0, 15), on_card(1, 20)]);
+    let room = pick_room(&ledger, &asked(&layered(28, 1024)), &[idle(2, 0)]);
+    let Room::Evict { set, placement } = room else { panic!("{room:?}") };
+    assert_eq!((set, placement.split.devices), (vec![Spawn(2)], vec![(card(1), 21), (card(0), 8)]));
+}
+
+#[test]
+fn a_model_above_the_ceiling_needs_every_other_accelerated_one_gone() {
+    let lines = [on_card(0, 10), Claim::private(Bytes::gib(2)), on_card(0, 5)];
+    let ledger = with_lines(&discrete(&[24]), &lines);
+    let candidates = [idle(1, 0), idle(2, 0), idle(3, 0)];
+    let room = pick_room(&ledger, &asked(&layered(40, 1024)), &candidates);
+    let Room::Evict { set, placement } = room else { panic!("{room:?}") };
+    assert_eq!((set, placement.company), (vec![Spawn(1), Spawn(3)], Company::Alone), "2 may stay");
+    assert_eq!(placement.split.gpu_layers, 23);
+    let smaller = layered(18, 1024);
+    let fixed = Query { fixed: &[Spawn(3)], ..asked(&smaller) };
+    let Room::Never(proof) = pick_room(&ledger, &fixed, &candidates) else { panic!("never") };
+    assert_eq!((proof.excess.which, proof.excess.would_commit), (Which::CoResidency, Bytes::gib(23)));
+}
+
+#[test]
+fn memory_that_is_overfull_alone_frees_nothing_of_a_card() {
+    let lines = [on_card(0, 10), Claim::private(Bytes::gib(30))];
+    let mut ledger = with_lines(&discrete(&[24]), &lines);
+    let sight = Sight::Known { foreign: Bytes::gib(40) };
+    assert_eq!(ledger.observe(Reading { place: Place::SystemMemory, sight }).ram, Bytes::gib(8), "22 GiB are left");
+    let candidates = [idle(1, 0), idle(2, 9)];
+    let load = Load::lump(Claim::private(Bytes::gib(5)));
+    assert_eq!(decide(&ledger, &asked(&load), &candidates), Decided::Fits, "on the card");
+    let choice = Choice { gpu_layers: Some(0), ..Choice::default() };
+    let processor = Load { choice, ..load };
+    assert_eq!(decide(&ledger, &asked(&processor), &candidates), Decided::Evict(vec![2]));
+}
+
+#[test]
+fn a_shrunk_budget_makes_the_next_build_make_room() {
+    let mut ledger = ledger(4000, &[(1, 1500), (2, 1500)]);
+    let over = ledger.set_bounds(plain(Bytes::mib(2000)).bounds().clone());
+    assert_eq!(over.total, Bytes::mib(1000));
+    let load = lump(400);
+    assert_eq!(decide(&ledger, &asked(&load), &[idle(1, 0), idle(2, 1)]), Decided::Evict(vec![1]));
+    let whole = lump(600);
+    assert_eq!(decide(&ledger, &asked(&whole), &[idle(1, 0), idle(2, 1)]), Decided::Evict(vec![1, 2]));
+}
+
+#[test]
+fn a_budget_of_nothing_grants_everything() {
+    let host = Host { budget: BudgetSetting::explicit(Bytes::ZERO), ..discrete(&[24]) };
+    let ledger = with_lines(&host, &[on_card(0, 900)]);
+    assert_eq!(decide(&ledger, &asked(&layered(900, 1024)), &[idle(1, 0)]), Decided::Fits);
+}
+
+#[test]
+fn elders_count_on_the_card_where_they_were_judged_to_go() {
+    let ledger = with_lines(&discrete(&[24, 24]), &[]);
+    let elders = [on_card(0, 20)];
+    let load = lump(10 * 1024);
+    let room = pick_room(&ledger, &Query { elders: &elders, ..asked(&load) }, &[]);
+    assert_eq!(room.placement().map(|p| p.split.devices.clone()), Some(vec![(card(1), 1)]));
+    let elders = [on_card(0, 20), on_card(1, 20)];
+    assert_eq!(decide(&ledger, &Query { elders: &elders, ..asked(&load) }, &[]), Decided::Wait);
+}
+
+// Policies.
+
+#[test]
+fn by_oldest_use_demand_does_not_count() {
+    let ledger = ledger(1100, &[(1, 500), (2, 500)]);
+    let load = lump(400);
+    let used = |c: Candidate, at| Candidate { last_use: Now::from_nanos(at), ..c };
+    let candidates = [used(idle(1, 9), 1), used(idle(2, 0), 2)];
+    assert_eq!(decide(&ledger, &asked(&load), &candidates), Decided::Evict(vec![2]));
+    let lru = Query { policy: Policy::Lru, ..asked(&load) };
+    assert_eq!(decide(&ledger, &lru, &candidates), Decided::Evict(vec![1]));
+}
+
+#[test]
+fn by_cost_two_cheap_ones_go_before_one_that_is_dear_to_have_back() {
+    let ledger = ledger(2000, &[(1, 400), (2, 400), (3, 900)]);
+    let slow = |c: Candidate, secs| Candidate { reload: Duration::from_secs(secs), ..c };
+    let load = lump(1000);
+    let gdsf = Query { policy: Policy::Gdsf, ..asked(&load) };
+    let dear = [slow(idle(1, 2), 1), slow(idle(2, 2), 1), slow(idle(3, 2), 60)];
+    assert_eq!(decide(&ledger, &gdsf, &dear), Decided::Evict(vec![1, 2]));
+    let cheap = [slow(idle(1, 2), 30), slow(idle(2, 2), 40), slow(idle(3, 2), 60)];
+    assert_eq!(decide(&ledger, &gdsf, &cheap), Decided::Evict(vec![3]), "60 against 70, though less by byte");
+    assert_eq!(Policy::from_name("gdsf"), Some(Policy::Gdsf));
+    assert_eq!(Policy::from_name(Policy::DemandLru.as_str()), Some(Policy::DemandLru));
+}
+
+/// A machine with lines on it, and who of them may go.
+#[derive(Clone, Debug)]
+struct Scene {
+    host: Host,
+    lines: Vec<(Claim, u32, u64)>,
+    n_fixed: usize,
+    load: Load,
+}
+
+fn any_line(n_cards: usize) -> impl Strategy<Value = Claim> {
+    let device = prop::option::of((0..n_cards.max(1), 1u64..900));
+    (device, 0u64..600, 0u64..3, any::<bool>()).prop_map(move |(device, private, inode, whole)| {
+        let id = FileId { device: 0, inode, size: 1, mtime_nanos: 0 };
+        let device = device.filter(|_| n_cards > 0).map(|(n, mib)| (card(n), Bytes::mib(mib)));
+        let on_device = device.as_ref().map_or(Bytes::ZERO, |(_, bytes)| *bytes);
+        let file = Bytes::mib(200 * inode + if whole { 0 } else { 50 });
+        Claim {
+            device: device.into_iter().collect(),
+            ram_private: Bytes::mib(private),
+            ram_files: [(id, file)].into(),
+            accelerated: on_device,
+        }
+    })
+}
+
+fn any_load() -> impl Strategy<Value = Load> {
+    prop_oneof![
+        (1u64..2500).prop_map(lump),
+        (1usize..12, 1u64..400).prop_map(|(n, mib)| layered(n, mib)),
+        (1u64..2500).prop_map(|mib| {
+            let choice = Choice { gpu_layers: Some(0), ..Choice::default() };
+            Load { choice, ..lump(mib) }
+        }),
+    ]
+}
+
+fn any_scene(n_lines: std::ops::Range<usize>) -> impl Strategy<Value = Scene> {
+    let shape = prop_oneof![Just(HostShape::SystemRam), Just(HostShape::Unified), Just(HostShape::DiscreteGpu)];
+    let spillover = prop_oneof![3 => Just(Spillover::Auto), 1 => Just(Spillover::On)];
+    (shape, 0usize..4, spillover, 2600u64..5000).prop_flat_map(move |(shape, n_cards, spillover, ram)| {
+        let n_cards = if shape == HostShape::DiscreteGpu { n_cards } else { 0 };
+        let cards = (0..n_cards).map(|n| Card::new(&format!("GPU-{n}"), Bytes::gib(1 + n as u64 % 2))).collect();
+        let host = Host { shape, ram: Bytes::mib(ram), cards, spillover, ..Host::default() };
+        let lines = prop::collection::vec((any_line(n_cards), 0u32..4, 0u64..3), n_lines.clone());
+        (lines, 0usize..3, any_load()).prop_map(move |(lines, n_fixed, load)| Scene {
+            host: host.clone(),
+            lines,
+            n_fixed: n_fixed.saturating_sub(1),
+            load,
+        })
+    })
+}
+
+impl Scene {
+    /// Every line is there, whatever the bounds say.
+    fn ledger(&self) -> Ledger {
+        let free = Host { budget: BudgetSetting::explicit(Bytes::ZERO), ..self.host.clone() };
+        let lines: Vec<_> = self.lines.iter().map(|(claim, ..)| claim.clone()).collect();
+        let mut ledger = with_lines(&free, &lines);
+        let enforced = self.host.bounds();
+        if enforced.budget.bound().is_none() {
+            let _ = ledger
+                .set_bounds(Host { budget: BudgetSetting::explicit(Bytes::gib(1)), ..self.host.clone() }.bounds());
+        } else {
+            let _ = ledger.set_bounds(enforced);
+        }
+        ledger
+    }
+
+    fn fixed(&self) -> Vec<Spawn> {
+        (1..=self.n_fixed as u64).map(Spawn).filter(|s| s.0 <= self.lines.len() as u64).collect()
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let all = (1..)
+            .zip(&self.lines)
+            .map(|(n, (_, hits, reload))| Candidate { reload: Duration::from_secs(*reload), ..idle(n, *hits) });
+        all.skip(self.fixed().len()).collect()
+    }
+}
+
+/// Whether `placement` would do without `set`.
+fn would_do(ledger: &Ledger, set: &[Spawn], placement: &Placement) -> bool {
+    let others = ledger.spawns().filter(|spawn| !set.contains(spawn)).filter_map(|spawn| ledger.line(spawn));
+    let alone = Bytes::sum(others.map(|line| line.accelerated)).is_zero();
+    (placement.company == Company::Any || alone) && ledger.shortfall(set, &placement.claim).fits()
+}
+
+fn the_attempts(ledger: &Ledger, scene: &Scene, candidates: &[Candidate]) -> Vec<Placement> {
+    let (base, most) = (Scratch::without(ledger, []), Scratch::with_only(ledger, &scene.fixed()));
+    let movable = candidates.iter().map(|c| (c, ledger.lines().find(c.spawn).expect("a line")));
+    attempts(ledger, &scene.load, &views(&scene.load, (&base, &most), &movable.collect::<Vec<_>>()))
+}
+
+/// Every subset of `in_order`, the most demanded in the highest bit: ascending in the order that P10 minimises.
+fn subsets(in_order: &[Spawn]) -> impl Iterator<Item = Vec<Spawn>> + '_ {
+    (0u32..1 << in_order.len())
+        .map(|mask| (0..in_order.len()).filter(|i| mask >> i & 1 == 1).map(|i| in_order[i]).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// P10: sufficient, irredundant, lexicographically optimal over every placement; several pools, shared files.
+    #[test]
+    fn victim_sets_equal_brute_force(scene in any_scene(1..13)) {
+        let ledger = scene.ledger();
+        let (fixed, candidates) = (scene.fixed(), scene.candidates());
+        let mut in_order: Vec<_> = candidates.iter().map(|c| (c.hits, c.last_use, c.key.clone(), c.spawn)).collect();
+        in_order.sort();
+        let in_order: Vec<_> = in_order.into_iter().map(|c| c.3).collect();
+        let attempts = the_attempts(&ledger, &scene, &candidates);
+        let best = subsets(&in_order).find_map(|set| {
+            attempts.iter().find(|placement| would_do(&ledger, &set, placement)).map(|p| (set, p.clone()))
+        });
+        let room = pick_room(&ledger, &Query { fixed: &fixed, ..asked(&scene.load) }, &candidates);
+        match (best, room) {
+            (None, Room::Never(proof)) => prop_assert!(proof.excess.would_commit > proof.excess.bound),
+            (Some((set, placement)), Room::Fits(found)) => {
+                prop_assert!(set.is_empty());
+                prop_assert_eq!(placement, found);
+            }
+            (Some((set, placement)), Room::Evict { set: found, placement: at }) => {
+                prop_assert_eq!(set, found, "P10");
+                prop_assert_eq!(placement, at);
+            }
+            (expected, found) => prop_assert!(false, "{expected:?} but {found:?}"),
+        }
+    }
+
+    /// A set that is granted is enough: the line can be reserved once they are gone (B1, B3).
+    #[test]
+    fn what_is_promised_can_be_reserved(scene in any_scene(1..30), policy in 0usize..3) {
+        let mut ledger = scene.ledger();
+        let policy = [Policy::DemandLru, Policy::Lru, Policy::Gdsf][policy];
+        let (fixed, candidates) = (scene.fixed(), scene.candidates());
+        let query = Query { fixed: &fixed, policy, ..asked(&scene.load) };
+        match pick_room(&ledger, &query, &candidates) {
+            Room::Fits(placement) => prop_assert_eq!(ledger.reserve(Spawn(99), placement.claim), Verdict::Admit),
+            Room::Evict { set, placement } => {
+                for n in 0..set.len() {
+                    let without: Vec<_> = set.iter().enumerate().filter(|(i, _)| *i != n).map(|(_, s)| *s).collect();
+                    prop_assert!(!would_do(&ledger, &without, &placement), "P10: {:?} is superfluous", set[n]);
+                }
+                for spawn in set {
+                    ledger.release(spawn);
+                }
+                prop_assert_eq!(ledger.reserve(Spawn(99), placement.claim), Verdict::Admit);
+            }
+            Room::Never(proof) => prop_assert!(ledger.excess_without(
+                &ledger.spawns().filter(|s| !fixed.contains(s)).collect::<Vec<_>>(), &proof.claim) == Some(proof.excess)),
+            room => prop_assert!(false, "{room:?}"),
+        }
+    }
+
+    /// With up to twelve candidates `gdsf` finds the set that costs the least to have back.
+    #[test]
+    fn the_cheapest_set_to_have_back_equals_brute_force(scene in any_scene(1..13)) {
+        let ledger = scene.ledger();
+        let (fixed, candidates) = (scene.fixed(), scene.candidates());
+        let cost = |set: &[Spawn]| -> u128 {
+            let of = candidates.iter().filter(|c| set.contains(&c.spawn));
+            of.map(|c| u128::from(c.hits) * c.reload.as_millis()).sum()
+        };
+        let all: Vec<_> = candidates.iter().map(|c| c.spawn).collect();
+        let attempts = the_attempts(&ledger, &scene, &candidates);
+        let sufficient = subsets(&all).filter(|set| attempts.iter().any(|p| would_do(&ledger, set, p)));
+        let least = sufficient.map(|set| cost(&set)).min();
+        let query = Query { fixed: &fixed, policy: Policy::Gdsf, ..asked(&scene.load) };
+        match pick_room(&ledger, &query, &candidates) {
+            Room::Fits(_) => prop_assert_eq!(least, Some(0)),
+            Room::Evict { set, .. } => prop_assert_eq!(least, Some(cost(&set))),
+            Room::Never(_) => prop_assert_eq!(least, None),
+            room => prop_assert!(false, "{room:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_lump_in_memory_keeps_its_files() {
+    let file = (FileId { device: 1, inode: 1, size: 9, mtime_nanos: 0 }, Bytes::mib(600));
+    let load = Load::lump(Claim { ram_files: [file].into(), ..Claim::private(Bytes::mib(1)) });
+    let Room::Fits(placement) = pick_room(&plain(Bytes::gib(4)), &asked(&load), &[]) else { panic!("it fits") };
+    assert_eq!((placement.claim.ram_files.len(), placement.split), (1, Split::processor()));
+}

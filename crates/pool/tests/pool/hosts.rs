@@ -1,0 +1,162 @@
+//! Builds on hosts with several pools of memory, and a host that changes.
+use crate::world::{Child, Outcome, World, catalog, host, key};
+use motorpool_pool::{Card, Host, HostShape, Input, Refusal, Which};
+use motorpool_vocab::{Bytes, DeviceId, EventKind, PhaseView, Spawn};
+
+fn cards(gib: &[u64]) -> Host {
+    let cards = gib.iter().enumerate().map(|(n, gib)| Card::new(&format!("GPU-{n}"), Bytes::gib(*gib))).collect();
+    Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(64), cards, ..Host::default() }
+}
+
+/// Models of 7 GiB, one of 4 GiB for the processor, and one pinned.
+fn world(host: Host) -> World {
+    let models = [
+        ("a", 7168, ""),
+        ("b", 7168, ""),
+        ("c", 7168, ""),
+        ("cpu", 4096, "gpu_layers = 0"),
+        ("huge", 12_288, ""),
+        ("pin", 5120, "pinned = true"),
+        ("whale", 90_000, ""),
+    ];
+    World::on(host, catalog(&models))
+}
+
+fn refusal(w: &World, n: usize) -> String {
+    w.denials.get(n).map(ToString::to_string).expect("a denial")
+}
+
+/// What is reserved on each card, in GiB, and in system memory.
+fn committed(w: &World) -> Vec<u64> {
+    w.pool.snapshot(w.now).pool.memory.iter().map(|pool| pool.committed.get() >> 30).collect()
+}
+
+#[test]
+fn each_card_gets_one_and_the_third_takes_the_place_of_the_less_wanted() {
+    let mut w = world(cards(&[8, 8]));
+    for model in ["a", "b"] {
+        let id = w.resident(model);
+        w.leave(id);
+    }
+    assert_eq!(committed(&w), [7, 7, 0]);
+    let again = w.enter("a").expect("warm");
+    w.leave(again);
+    let c = w.resident("c");
+    w.ended("b", Child::Asked);
+    w.ready("c");
+    assert!(w.is_granted(c));
+    assert_eq!((w.phase("a"), w.phase("b")), (Some(PhaseView::Ready), Some(PhaseView::Idle)));
+    assert_eq!(committed(&w), [7, 7, 0]);
+}
+
+#[test]
+fn a_model_on_the_processor_is_loaded_beside_full_cards_and_never_goes_for_one() {
+    let mut w = world(cards(&[8]));
+    let a = w.resident("a");
+    w.leave(a);
+    let cpu = w.resident("cpu");
+    assert!(w.is_granted(cpu));
+    w.leave(cpu);
+    assert_eq!(committed(&w), [7, 4]);
+    w.resident("b");
+    w.ended("a", Child::Asked);
+    w.ready("b");
+    assert_eq!(w.phase("cpu"), Some(PhaseView::Ready));
+    assert_eq!(committed(&w), [7, 4]);
+}
+
+#[test]
+fn an_elder_keeps_the_card_where_it_was_judged_to_go() {
+    let mut w = world(cards(&[8, 8]));
+    let a = w.resident("a");
+    let b = w.resident("b");
+    w.pass(std::time::Duration::from_secs(11));
+    w.acquire("c");
+    w.check_all();
+    let waiter = &w.pool.snapshot(w.now).waiters[0];
+    assert_eq!((waiter.needs, waiter.waits_for.len()), (Bytes::gib(7), 1));
+    w.acquire("huge");
+    w.check_all();
+    w.leave(b);
+    w.leave(a);
+    w.obey();
+    assert_eq!(w.phase("c"), Some(PhaseView::Ready), "who came first");
+}
+
+#[test]
+fn a_denial_names_the_bound_and_who_holds_it() {
+    let mut w = world(cards(&[8]));
+    let pin = w.resident("pin");
+    w.leave(pin);
+    let a = w.acquire("a");
+    w.check_all();
+    let Some(Outcome::Refused(Refusal::CapacityDenied(denial))) = w.outcome(a) else { panic!("denied") };
+    let (five, seven) = (Bytes::gib(5), Bytes::gib(7));
+    assert_eq!((denial.requested.total(), &denial.holders), (seven, &vec![(key("pin"), five)]));
+    let line = format!(
+        "budget exhausted: would commit {} against {} (co-residency ceiling — RAM spillover off)",
+        Bytes::gib(12).get(),
+        Bytes::gib(8).per_mille(950).get()
+    );
+    assert_eq!(refusal(&w, 0), line);
+    let whale = w.acquire("whale");
+    w.check_all();
+    assert!(matches!(w.outcome(whale), Some(Outcome::Refused(Refusal::CapacityDenied(d))) if d.which() == "budget"));
+    assert_eq!(w.denials.len(), 2);
+    assert_eq!(w.n_events(|e| matches!(e, EventKind::CapacityDenied { .. })), 2);
+}
+
+#[test]
+fn a_lump_larger_than_a_card_goes_to_memory_when_it_is_alone() {
+    let mut w = world(cards(&[8]));
+    let a = w.resident("a");
+    w.leave(a);
+    w.resident("huge");
+    w.ended("a", Child::Asked);
+    w.ready("huge");
+    assert_eq!(committed(&w), [0, 12]);
+}
+
+#[test]
+fn a_budget_shrunk_under_what_is_there_evicts_nobody_and_a_larger_one_lets_builds_in() {
+    let mut w = World::new(2000);
+    let a = w.resident("a");
+    let b = w.resident("b");
+    w.feed(Input::Host(host(1100)));
+    assert_eq!(w.committed(), Bytes::mib(1200));
+    assert!(w.pool.snapshot(w.now).entries.iter().all(|e| e.phase == PhaseView::Ready), "nobody goes by itself");
+    let c = w.acquire("c");
+    w.check_all();
+    assert_eq!(w.phase("c"), Some(PhaseView::WaitsForRoom));
+    w.feed(Input::Host(host(1800)));
+    w.ready("c");
+    assert!(w.is_granted(c));
+    for id in [a, b, c] {
+        w.leave(id);
+    }
+    w.feed(Input::Host(host(0)));
+    assert_eq!(w.pool.snapshot(w.now).pool.budget, None);
+}
+
+#[test]
+fn a_lost_card_is_no_place_for_a_build_that_waits() {
+    let mut w = world(cards(&[8]));
+    let a = w.resident("a");
+    w.acquire("b");
+    w.check_all();
+    assert_eq!(w.phase("b"), Some(PhaseView::WaitsForRoom));
+    w.feed(Input::Host(Host { cards: vec![], ..cards(&[]) }));
+    assert_eq!(w.phase("b"), Some(PhaseView::Starting { progress: None }), "in memory, which is all there is now");
+    assert_eq!(w.child("a", Child::Serving), Spawn(1), "who is there stays");
+    w.leave(a);
+}
+
+#[test]
+fn a_launch_says_which_device_it_is_for() {
+    let mut w = world(cards(&[8, 16]));
+    w.resident("huge");
+    let memory = w.pool.snapshot(w.now).pool.memory;
+    let on: Vec<_> = memory.iter().filter(|pool| !pool.committed.is_zero()).map(|pool| pool.device.clone()).collect();
+    assert_eq!(on, [Some(DeviceId("GPU-1".into()))]);
+    assert_eq!(Which::Device(DeviceId("GPU-1".into())).to_string(), " (device GPU-1)");
+}
