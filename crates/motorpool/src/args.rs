@@ -4,6 +4,7 @@ use crate::{
     out::{Form, Out},
 };
 use clap::{Args, Parser, Subcommand};
+use motorpool_catalog::ContextWish;
 use std::path::PathBuf;
 
 /// Keeps inference engines ready and serves them all behind one OpenAI-compatible address.
@@ -62,6 +63,10 @@ pub(crate) enum Command {
     Unload(Unload),
     /// Show what a model's engine said; without a running pool, what the last one wrote down
     Logs(Logs),
+    /// Show what models would take, and whether they fit side by side; changes nothing
+    Plan(Plan),
+    /// Show what a model would take here, and whether it fits; changes nothing
+    Explain(Explain),
     /// Count the refusals for want of room that a log tells of
     Denials(Denials),
     /// Look for what could go wrong here, each finding with its cure
@@ -118,6 +123,37 @@ pub(crate) struct Logs {
     /// Go on with what it says from now on
     #[arg(long, short)]
     pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    /// Ids or aliases; each is planned beside those before it
+    #[arg(required = true, value_name = "MODEL")]
+    pub(crate) models: Vec<String>,
+    /// Tokens per slot, or `max`: all that the model was made for
+    #[arg(long, value_name = "TOKENS", value_parser = context)]
+    pub(crate) context: Option<ContextWish>,
+    /// So many of each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) replicas: u32,
+    /// A machine that a file describes, instead of this one
+    #[arg(long, value_name = "HOST.toml")]
+    pub(crate) on: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Id or alias
+    pub(crate) model: String,
+}
+
+/// As the catalog takes it.
+fn context(text: &str) -> Result<ContextWish, String> {
+    match text.parse() {
+        _ if text == "max" => Ok(ContextWish::Max),
+        Ok(n @ 256..=16_777_216) => Ok(ContextWish::Tokens(n)),
+        _ => Err("256 to 16777216, or max".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -185,6 +221,23 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_plan_takes_models_and_a_context_as_the_catalog_does() {
+        let plan = |args: &[&str]| {
+            let args = ["motorpool", "plan"].into_iter().chain(args.iter().copied());
+            Cli::try_parse_from(args).ok().map(|cli| match cli.command {
+                Command::Plan(plan) => plan,
+                other => panic!("a plan: {other:?}"),
+            })
+        };
+        let whole = plan(&["a", "b", "--context", "8192", "--replicas", "2", "--on", "h.toml"]).expect("right");
+        assert_eq!((whole.models.len(), whole.context, whole.replicas), (2, Some(ContextWish::Tokens(8192)), 2));
+        assert_eq!(plan(&["a", "--context", "max"]).expect("right").context, Some(ContextWish::Max));
+        for wrong in [&[][..], &["a", "--context", "255"], &["a", "--context", "all"], &["a", "--replicas", "0"]] {
+            assert!(plan(wrong).is_none(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod errors;
 mod first_requests;
 mod headers;
 mod killed;
+mod plan;
 mod raw_paths;
 mod starting;
 mod stop;

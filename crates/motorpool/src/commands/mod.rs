@@ -5,6 +5,7 @@ mod engine;
 mod load;
 mod logs;
 mod model;
+mod plan;
 mod ps;
 mod run;
 mod serve;
@@ -35,6 +36,8 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Unload(command) => load::unload(&client, out, command).await,
         Command::Logs(command) => out::while_read(logs::perform((&client, &dirs), out, (config, command))).await,
         Command::Denials(command) => denials::perform(out, command),
+        Command::Plan(command) => plan::plan((&dirs, &client), out, (settings()?, command)).await,
+        Command::Explain(command) => plan::explain((&dirs, &client), out, (settings()?, command)).await,
         Command::Doctor => doctor::perform(&dirs, out, config).await,
         Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,
         Command::Model(command) => model::perform(&dirs, out, (settings()?, command)).await,

@@ -1,0 +1,131 @@
+//! `motorpool plan MODEL…` and `motorpool explain MODEL`: what launches would take, by part and place, and whether they
+//! fit. Nothing is started, stopped, reserved or written.
+//!
+//! | host | from |
+//! | --- | --- |
+//! | `--on HOST.toml` | the file |
+//! | this machine | its memory and the configuration |
+//!
+//! What launches take is laid out on the empty host, each beside those before it. Whether they fit now, and what would go
+//! for them, a running daemon says of its own pool; it is not asked about another machine.
+mod layout;
+mod now;
+mod parts;
+mod sheet;
+
+use crate::{
+    args::{Explain, Plan},
+    client::Client,
+    daemon,
+    dirs::Dirs,
+    engine::calibrate::calibration_of,
+    exit::{Exit, Failure},
+    host,
+    model::{ModelError, store::Store},
+    out::Out,
+    settings::{self, Settings},
+};
+use motorpool_broker::{Bounds, Subject};
+use motorpool_catalog::{Manifest, Model};
+use motorpool_pool::{Facts, StartFault};
+use motorpool_supervisor::Checker;
+use motorpool_vocab::{EngineKey, FailureClass};
+use sheet::Sheet;
+
+pub(super) async fn plan(
+    (dirs, client): (&Dirs, &Client),
+    out: Out,
+    (settings, command): (Settings, Plan),
+) -> Result<(), Failure> {
+    let wanted = command.models.iter().map(|name| subjects(dirs, &settings, (name, &command)));
+    let wanted: Vec<_> = wanted.collect::<Result<Vec<_>, _>>()?.concat();
+    let bounds = bounds(&settings, &command)?;
+    let mut sheet = layout::lay_out(bounds, wanted.iter().map(|(key, subject)| (key.clone(), subject)));
+    if command.on.is_none() {
+        now::ask(client, &command, &mut sheet).await?;
+    }
+    out.data(&sheet, || sheet.for_people())?;
+    refusal_of(&sheet)
+}
+
+pub(super) async fn explain(
+    at: (&Dirs, &Client),
+    out: Out,
+    (settings, command): (Settings, Explain),
+) -> Result<(), Failure> {
+    let one = Plan { models: vec![command.model], context: None, replicas: 1, on: None };
+    plan(at, out, (settings, one)).await
+}
+
+/// Every replica that is wanted of the model called `name`.
+fn subjects(
+    dirs: &Dirs,
+    settings: &Settings,
+    (name, command): (&str, &Plan),
+) -> Result<Vec<(EngineKey, Subject)>, Failure> {
+    let model = settings.catalog.resolve(name).map_err(ModelError::from)?;
+    let facts = look_at(dirs, settings, model).map_err(|fault| unusable(&fault))?;
+    let subject = subject_of(model, &facts, command);
+    let key = |replica| {
+        EngineKey::new(&model.engine, model.id.clone(), replica).map_err(|error| {
+            Failure::new(
+                Exit::Config,
+                format_args!("the engine of `{}`: {error}", model.id),
+                "correct its catalog entry",
+            )
+        })
+    };
+    (0..command.replicas).map(|replica| Ok((key(replica)?, subject.clone()))).collect()
+}
+
+/// What a build looks at first. A plan needs no program: one that is not there was not measured.
+fn look_at(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<Facts, StartFault> {
+    let (for_programs, for_measurements) = (dirs.clone(), dirs.clone());
+    let (config, store) = (settings.config.clone(), Store::new(dirs));
+    let program = move |manifest: &Manifest| daemon::locate_program(&for_programs, &config, manifest);
+    let checker = Checker::new(
+        Box::new(move |manifest| Ok(program(manifest).unwrap_or_default())),
+        Box::new(move |model| daemon::locate_model(&store, model)),
+        Box::new(move |program| calibration_of(&for_measurements, program)),
+    );
+    let manifest = settings.catalog.manifest(&model.engine).expect("Catalog::new: every model has an engine");
+    checker.check(manifest, model)
+}
+
+/// What a build of `model` would be planned from, with what the command line says in the catalog's place.
+fn subject_of(model: &Model, facts: &Facts, command: &Plan) -> Subject {
+    match command.context {
+        Some(wish) => motorpool_pool::subject(&model.with_context(wish), facts),
+        None => motorpool_pool::subject(model, facts),
+    }
+}
+
+fn bounds(settings: &Settings, command: &Plan) -> Result<Bounds, Failure> {
+    let host = match &command.on {
+        Some(path) => host::described(&settings::described_host(path)?),
+        None => daemon::this_host(&settings.config)?,
+    };
+    Ok(host.bounds())
+}
+
+/// What a build would fail with before it is planned.
+fn unusable(fault: &StartFault) -> Failure {
+    let (exit, cure) = match fault.class {
+        FailureClass::ModelMissing => (Exit::NotFound, "run `motorpool model list` for what is on this machine"),
+        FailureClass::ModelCorrupt => (Exit::Broken, "get the file again from where it came from"),
+        _ => (Exit::Failed, "check the file and its permissions"),
+    };
+    Failure::new(exit, &fault.message, cure)
+}
+
+/// One that does not fit is a refusal, after all was printed.
+fn refusal_of(sheet: &Sheet) -> Result<(), Failure> {
+    match sheet.first_refusal() {
+        None => Ok(()),
+        Some((key, why)) => Err(Failure::new(
+            Exit::Refused,
+            format_args!("{key} does not fit: {why}"),
+            "plan it with a shorter --context, or on a larger machine with --on",
+        )),
+    }
+}

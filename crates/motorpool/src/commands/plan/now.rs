@@ -1,0 +1,94 @@
+//! What the pool of a running daemon would make of planned launches.
+use super::sheet::{Sheet, Verdict};
+use crate::{
+    args::Plan,
+    client::{Client, ClientError},
+    exit::Failure,
+    out,
+};
+use motorpool_catalog::ContextWish;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const PATH: &str = "/api/motorpool/v1/plan";
+
+/// As the management API answers.
+#[derive(Deserialize)]
+struct Answer {
+    outlooks: Vec<Outlook>,
+}
+
+#[derive(Deserialize)]
+struct Outlook {
+    key: String,
+    outcome: String,
+    victims: Vec<String>,
+    reason: Option<String>,
+    why: Option<String>,
+}
+
+/// Replaces what would come of each launch on the empty host by what would come of it now, if a daemon runs.
+pub(super) async fn ask(client: &Client, command: &Plan, sheet: &mut Sheet) -> Result<(), Failure> {
+    let context = match command.context {
+        None => Value::Null,
+        Some(ContextWish::Tokens(tokens)) => tokens.into(),
+        Some(ContextWish::Max) => "max".into(),
+    };
+    let question = json!({ "models": command.models, "context": context, "replicas": command.replicas });
+    match client.post(PATH, &question).await {
+        Ok(answer) => {
+            let Answer { outlooks } = serde_json::from_value(answer).map_err(ClientError::Garbled)?;
+            enter(outlooks, sheet);
+            Ok(())
+        }
+        Err(ClientError::NoDaemon { .. }) => Ok(()),
+        // Its catalog is older than ours: what was laid out stands.
+        Err(ClientError::Refused { message, .. }) => {
+            out::say(format_args!("the daemon that runs was not asked: {message}"));
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn enter(outlooks: Vec<Outlook>, sheet: &mut Sheet) {
+    for outlook in outlooks {
+        if let Some(launch) = sheet.launches.iter_mut().find(|launch| launch.key == outlook.key) {
+            launch.verdict = verdict(outlook);
+        }
+    }
+}
+
+fn verdict(outlook: Outlook) -> Verdict {
+    let Outlook { outcome, victims: keys, reason, why, .. } = outlook;
+    match outcome.as_str() {
+        "resident" => Verdict::Resident,
+        "fits" => Verdict::Fits,
+        "evicts" => Verdict::Evicts { keys },
+        "drains" => Verdict::Drains { keys },
+        "waits" => Verdict::Waits,
+        // Refused, or it could not be started.
+        _ => Verdict::Never { reason: reason.unwrap_or_default(), message: why.unwrap_or(outcome) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_is_known_and_an_unknown_one_is_no_promise() {
+        let of = |outcome: &str| {
+            let (victims, why) = (vec!["e:b:0".to_owned()], Some("because".to_owned()));
+            verdict(Outlook { key: "e:a:0".into(), outcome: outcome.into(), victims, reason: None, why })
+        };
+        let keys = vec!["e:b:0".to_owned()];
+        assert_eq!(of("resident"), Verdict::Resident);
+        assert_eq!((of("fits"), of("waits")), (Verdict::Fits, Verdict::Waits));
+        assert_eq!(of("evicts"), Verdict::Evicts { keys: keys.clone() });
+        assert_eq!(of("drains"), Verdict::Drains { keys });
+        for outcome in ["denied", "fails", "something new"] {
+            assert_eq!(of(outcome), Verdict::Never { reason: String::new(), message: "because".into() }, "{outcome}");
+        }
+    }
+}
