@@ -13,8 +13,9 @@ pub(crate) fn failure_of(refusal: Refusal) -> Failure {
     match refusal {
         Refusal::UnknownModel(id) => Failure::UnknownModel { name: id.to_string(), nearest: Vec::new() },
         Refusal::CapacityDenied(denial) => {
-            // With nobody to make room, it never fits.
-            let retry = if denial.holders.is_empty() { Retry::Never } else { Retry::After(10) };
+            // With nobody to make room, or wanting more than all of it, it never fits.
+            let beyond_all = denial.which() == "budget" && denial.requested.total() > denial.bound();
+            let retry = if denial.holders.is_empty() || beyond_all { Retry::Never } else { Retry::After(10) };
             Failure::CapacityDenied { message, retry }
         }
         Refusal::EngineBusy { .. } => Failure::EngineBusy(message),
@@ -62,9 +63,9 @@ mod tests {
     #[test]
     fn every_refusal_has_its_code() {
         let within = Duration::from_secs(3);
-        let denial = |holders| {
+        let denial = |gib, holders| {
             let excess = Excess { would_commit: Bytes::gib(9), bound: Bytes::gib(8), which: Which::Total };
-            let proof = Proof { claim: Claim::private(Bytes::gib(9)), excess };
+            let proof = Proof { claim: Claim::private(Bytes::gib(gib)), excess };
             let denial = Denial::new(key(), proof, &Host::default().bounds()).with_holders(holders);
             Refusal::CapacityDenied(Box::new(denial))
         };
@@ -74,8 +75,9 @@ mod tests {
         };
         for (refusal, status, code, retry) in [
             (Refusal::UnknownModel(ModelId::new("m").expect("an id")), 404, "model_not_found", Retry::Never),
-            (denial(vec![]), 503, "capacity_denied", Retry::Never),
-            (denial(vec![(key(), Bytes::gib(1))]), 503, "capacity_denied", Retry::After(10)),
+            (denial(8, vec![]), 503, "capacity_denied", Retry::Never),
+            (denial(8, vec![(key(), Bytes::gib(1))]), 503, "capacity_denied", Retry::After(10)),
+            (denial(9, vec![(key(), Bytes::gib(1))]), 503, "capacity_denied", Retry::Never),
             (Refusal::EngineBusy { key: key(), within }, 503, "engine_busy", Retry::After(5)),
             (Refusal::QueueTimeout { key: key(), within }, 504, "queue_timeout", Retry::Now),
             (start(FailureClass::Unknown), 502, "engine_start_failed", Retry::Now),

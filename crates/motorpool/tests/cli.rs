@@ -125,6 +125,20 @@ fn the_doctor_says_where_a_missing_file_of_the_users_belongs() {
 }
 
 #[test]
+fn the_doctor_notes_a_model_that_is_larger_than_the_budget() {
+    let home = Home::new();
+    home.write("big.gguf", motorpool::gguf::write::smoke_model());
+    let file = fs::File::options().write(true).open(home.path().join("big.gguf")).expect("ours");
+    file.set_len(2 << 30).expect("sparse");
+    home.write(".config/motorpool/motorpool.toml", "[capacity]\nbudget = \"1GiB\"\n");
+    home.write(".config/motorpool/catalog/b.toml", "id = \"big\"\nsource = { file = \"${HOME}/big.gguf\" }\n");
+    let findings = home.json(&["doctor"]);
+    let of_it = |f: &&Value| f["found"].as_str().is_some_and(|found| found.starts_with("big: its file of 2.0 GiB"));
+    let finding = findings.as_array().into_iter().flatten().find(of_it).expect("told");
+    assert_eq!(finding["state"], "note");
+}
+
+#[test]
 fn help_documents_every_exit_code() {
     let home = Home::new();
     home.motorpool(&["--help"])
@@ -174,6 +188,10 @@ fn an_unknown_model_is_not_found_and_its_neighbours_are_named() {
     let home = Home::new();
     let near = predicate::str::contains("did you mean `gemma3-270m`?");
     home.motorpool(&["model", "show", "gemma3-270"]).assert().code(4).stderr(near);
+    for command in ["show", "pull", "rm", "verify"] {
+        let assert = home.motorpool(&["model", command, "nope"]).assert().code(4);
+        assert.stderr(predicate::str::contains("`motorpool model list`"));
+    }
     home.motorpool(&["model", "pull", "hf:org/repo"]).assert().code(4);
 }
 
@@ -221,7 +239,13 @@ fn what_is_no_model_is_not_kept() {
     home.motorpool(&["model", "pull", "http://example.com/m.gguf"])
         .assert()
         .code(6)
-        .stderr(predicate::str::contains("not encrypted"));
+        .stderr(predicate::str::contains("not encrypted").and(predicate::str::contains("give an https address")));
+    let (address, server) = serve(vec![answer("404 Not Found\r\ncontent-length: 0", b"")]);
+    let missing = home.motorpool(&["model", "pull", &format!("{address}/n.gguf")]).assert().code(6);
+    missing.stderr(predicate::str::contains("404").and(predicate::str::contains("check the address")));
+    server.join().expect("served");
+    let left = fs::read_dir(home.path().join(".local/share/motorpool/models")).expect("there");
+    assert_eq!(left.count(), 0, "what failed leaves nothing");
 }
 
 #[test]

@@ -68,6 +68,20 @@ async fn a_file_that_the_catalog_knows_is_no_second_model_and_is_loaded_where_a_
 }
 
 #[tokio::test]
+async fn a_file_without_a_chat_template_is_told_of() {
+    let house = House::new();
+    let model = file(&house, "other", "m");
+    let (mut bytes, key) = (std::fs::read(model.path()).expect("written"), b"tokenizer.chat_template");
+    let at = bytes.windows(key.len()).position(|part| part == key).expect("it has one");
+    bytes[at + key.len() - 1] = b'_';
+    std::fs::write(model.path(), bytes).expect("ours");
+    house.write_config();
+    let daemon = Daemon::start_as(&house, &["up", text(model.path())], UP).await;
+    assert!(daemon.log().contains("no chat template"), "{}", daemon.log());
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn an_answer_that_does_not_end_hides_neither_address_nor_prompt_and_can_be_interrupted() {
     let house = House::new();
     let folder = house.path("other");

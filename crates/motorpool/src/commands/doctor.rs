@@ -74,7 +74,8 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, config: Option<&Path>) -> Res
             let ram = motorpool_devices::observe_ram(Path::new("/")).ok();
             let bound = budget_of(&settings, ram.as_ref().map_or(Bytes::ZERO, motorpool_devices::Ram::usable));
             let bound = bound.map_err(|error| findings.push(Finding::fault("budget", error.into()))).ok();
-            findings.extend(bound.map(|bound| budget(bound, ram.map(|ram| ram.total))));
+            let cards = Bytes::sum(settings.config.devices.iter().map(|device| device.total));
+            findings.extend(bound.map(|bound| budget(bound, ram.map(|ram| ram.total.saturating_add(cards)))));
             for manifest in settings.catalog.manifests() {
                 findings.push(engine(dirs, &settings, manifest).await);
             }

@@ -90,6 +90,11 @@ impl From<ModelError> for Failure {
             ModelError::NoFile(_) => Self::new(Exit::NotFound, what, "check the path"),
             ModelError::Dir(error) => error.into(),
             ModelError::Python(error) => error.into(),
+            ModelError::Fetch(FetchError::Plain(_)) => Self::new(Exit::Transfer, what, "give an https address"),
+            ModelError::Fetch(FetchError::Url(_)) => Self::new(Exit::Transfer, what, "check the address"),
+            ModelError::Fetch(FetchError::Status { status, .. }) if status.is_client_error() => {
+                Self::new(Exit::Transfer, what, "check the address; it may need a login, which is not offered yet")
+            }
             ModelError::Part { .. } | ModelError::Fetch(_) => Self::new(Exit::Transfer, what, again),
             ModelError::NoPart { .. } => Self::new(Exit::Transfer, what, "check the catalog entry's packages and file"),
             ModelError::NoRoom { dir, .. } => Self::new(Exit::Missing, what, prerequisites::line_for_room(&dir)),
