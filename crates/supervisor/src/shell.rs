@@ -240,6 +240,13 @@ impl Shell {
     }
 
     fn refuse(&mut self, id: RequestId, refusal: Refusal) {
+        if let Refusal::EngineBusy { key, within } = &refusal {
+            // Harnesses count this line, as they do those of denials.
+            tracing::warn!(
+                "engine busy {key}: it did not drain within {} s, and what it serves goes on",
+                within.as_secs()
+            );
+        }
         match self.askers.remove(&id) {
             Some(Asker::Lease(answer, _)) => drop(answer.send(Err(refusal))),
             Some(Asker::Load(answer)) => drop(answer.send(Err(refusal))),

@@ -236,6 +236,14 @@ async fn who_is_told_that_others_are_busy_was_not_denied_for_want_of_room() {
     assert_refused(&answer, 503, "engine_busy");
     go_on.open().expect("opened");
     stream.whole().await.expect("its end");
-    assert_no_denial(&house, &daemon.log()).await;
+    let log = daemon.log();
+    assert_eq!(denials(&log), [""; 0]);
+    assert!(log.contains(" WARN ") && log.contains("engine busy llama-server:busy:0: "), "{log}");
+    let counted = counted(&house, &log).await;
+    assert_eq!(
+        (&counted["classes"]["capacity"]["denied"], &counted["classes"]["engine-busy"]["denied"]),
+        (&json!(0), &json!(1)),
+        "{counted}"
+    );
     daemon.stop().await;
 }
