@@ -247,8 +247,12 @@ struct Listening {
 async fn listen(mut this: Listening) {
     let mut recent = Ring::new(16 << 10);
     let gone = forward(&mut this, &mut recent).await;
-    if let Err(error) = this.child.wait().await {
-        tracing::warn!(%error, "a keeper could not be reaped");
+    match this.child.wait().await {
+        Ok(status) if gone.is_none() => {
+            tracing::warn!(%status, "a keeper ended without having told the end of its engine");
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "a keeper could not be reaped"),
     }
     let gone = if let Some(gone) = gone {
         gone

@@ -26,7 +26,7 @@ async fn cycle(daemon: &Daemon<'_>, n: usize) {
     };
     let (status, document) = load(daemon, model).await;
     if model == "works" {
-        assert_eq!(status, 200, "{document}");
+        assert_eq!(status, 200, "{document}\n{}", daemon.log());
         let path = format!("/api/motorpool/v1/models/{model}/unload");
         let answer = daemon.control().post(&path, &json!({})).await.expect("an answer");
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -168,13 +168,19 @@ impl Keeper {
             self.forget_signals();
             self.take_orders(link);
             self.look_at_exec(link);
-            for output in &mut self.outputs {
-                output.read(&mut self.record, link);
+            if self.has_begun() {
+                for output in &mut self.outputs {
+                    output.read(&mut self.record, link);
+                }
             }
             self.stdin.write();
             self.look_at_children();
-            self.sweep();
             link.flush();
+            // Sending, too, finds out that nobody is there, and after that nothing wakes us.
+            if link.is_closed() {
+                self.end();
+            }
+            self.sweep();
         }
         for output in &mut self.outputs {
             output.drain(&mut self.record, link);
@@ -186,7 +192,7 @@ impl Keeper {
     fn wait(&self, link: &Link) -> nix::Result<()> {
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(link.interest());
-        fds.extend(self.outputs.iter().filter_map(Output::interest));
+        fds.extend(self.outputs.iter().filter(|_| self.has_begun()).filter_map(Output::interest));
         fds.extend(self.stdin.interest());
         if let Stage::Execing { outcomes } = &self.stage {
             fds.push(outcomes.interest());
@@ -206,6 +212,11 @@ impl Keeper {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Before it is told that it runs, nothing that it says is passed on: one that prints at once may be heard first.
+    fn has_begun(&self) -> bool {
+        !matches!(self.stage, Stage::Blocked { .. } | Stage::Execing { .. })
     }
 
     /// They only wake us: the state of the children says what happened.

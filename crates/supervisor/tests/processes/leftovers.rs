@@ -1,5 +1,5 @@
 //! What an earlier supervisor left is killed; a look-alike is not. **S4**.
-use crate::support::{House, is_alive, keeper, kill, until};
+use crate::support::{House, is_alive, keeper, kill, open_again, until};
 use motorpool_devices::{boot_id, observe_process};
 use motorpool_supervisor::{Launcher, LockError, OpenError};
 use motorpool_vocab::Spawn;
@@ -163,7 +163,7 @@ async fn what_a_dead_keeper_and_a_dead_supervisor_left_is_found_by_the_next() {
     drop((kept, launcher));
     assert!(tree.len() == 2 && tree.iter().all(|pid| is_alive(*pid)));
     let path = state.path().to_owned();
-    let settling = tokio::task::spawn_blocking(move || Launcher::open(keeper(), &path).expect("free").settle());
+    let settling = tokio::task::spawn_blocking(move || open_again(&path).settle());
     let left = settling.await.expect("no panic").expect("writable");
     assert_eq!(left, []);
     assert!(!tree.iter().any(|pid| is_alive(*pid)) && !is_alive(keeper_pid));

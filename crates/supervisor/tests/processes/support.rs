@@ -1,5 +1,5 @@
 //! What the tests share. Nothing here waits for a time to pass: only for a thing to be so, with a deadline.
-use motorpool_supervisor::{Engine, EngineOrder, Gone, Heard, KeeperProgram, Launcher};
+use motorpool_supervisor::{Engine, EngineOrder, Gone, Heard, KeeperProgram, Launcher, LockError, OpenError};
 use motorpool_vocab::{Claim, EngineKey, ModelId};
 use std::{
     path::{Path, PathBuf},
@@ -54,6 +54,17 @@ impl House {
 
     pub(crate) async fn run(&self, script: &str) -> Engine {
         self.launcher.launch(self.script(script)).await.expect("a shell")
+    }
+}
+
+/// A state directory whose launcher is gone. What another test forks at this moment holds the lock until it execs.
+pub(crate) fn open_again(state: &Path) -> Launcher {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        match Launcher::open(keeper(), state) {
+            Err(OpenError::Lock(LockError::Held { .. })) if Instant::now() < deadline => std::thread::yield_now(),
+            opened => return opened.expect("free"),
+        }
     }
 }
 
