@@ -6,8 +6,8 @@
 //! | the header of its files | the estimate by part, of the plan that gives up least and could ever fit |
 //! | the files' sizes only | the formula of capacity.md §6 and the prompt cache, as a whole |
 use crate::{
-    Choice, Fitted, HostShape, KvType, LaunchPlan, Ledger, Load, Mapping, Parts, Policy, Query, Room, Scale, Sized,
-    Sizing, Wishes, pick_room, plan_launch,
+    ALL_LAYERS, Choice, Fitted, HostShape, KvType, LaunchPlan, Ledger, Load, Mapping, Parts, Policy, Query, Room,
+    Scale, Sized, Sizing, Wishes, pick_room, plan_launch,
 };
 use motorpool_gguf::{
     Calibration, FlashAttention, KvLayout, LaunchSettings, ModelShape, Purpose, SlidingWindow, TensorType, estimate,
@@ -43,10 +43,8 @@ pub struct Subject {
 /// What a launch is told beside its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedSettings {
-    /// Tokens that are handed over together.
-    pub batch: u32,
-    /// Tokens that are computed together.
-    pub physical_batch: u32,
+    /// Tokens that are handed over, and computed, together.
+    pub batch: BatchRule,
     /// What is asked of it.
     pub purpose: Purpose,
     /// What layers that see a window keep.
@@ -55,6 +53,23 @@ pub struct FixedSettings {
     pub checkpoints: u32,
     /// Most that finished prompts may take.
     pub prompt_cache: Bytes,
+}
+
+/// How many tokens go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchRule {
+    /// So many, whatever the context.
+    Fixed {
+        /// Handed over together.
+        logical: u32,
+        /// Computed together.
+        physical: u32,
+    },
+    /// A whole input must be seen at once: the context of a slot, at most so many.
+    WholeInput {
+        /// At most.
+        most: u32,
+    },
 }
 
 /// A launch that is planned and not placed.
@@ -99,6 +114,10 @@ impl FixedSettings {
             KvType::Q8 => TensorType::Q8_0,
             KvType::Q4 => TensorType::Q4_0,
         };
+        let [batch, physical_batch] = match self.batch {
+            BatchRule::Fixed { logical, physical } => [logical, physical],
+            BatchRule::WholeInput { most } => [plan.context_per_slot.clamp(1, most.max(1)); 2],
+        };
         LaunchSettings {
             context_per_slot: plan.context_per_slot,
             slots: plan.slots,
@@ -107,8 +126,8 @@ impl FixedSettings {
             kv_layout: KvLayout::PerSlot,
             flash_attention: FlashAttention::On,
             sliding_window: self.sliding_window,
-            batch: self.batch,
-            physical_batch: self.physical_batch,
+            batch,
+            physical_batch,
             purpose: self.purpose,
             checkpoints: self.checkpoints,
             prompt_cache: self.prompt_cache,
@@ -118,24 +137,56 @@ impl FixedSettings {
 
 /// Plans a launch beside what `ledger` holds, of which `fixed` never goes.
 pub fn draft(ledger: &Ledger, fixed: &[Spawn], subject: &Subject) -> Draft {
-    let sizing = sizing_of(ledger);
-    let (source, shape) = match (subject.declared, &subject.shape) {
-        (Some(_), _) => (Source::Declared, None),
-        (None, Some(shape)) => (Source::Estimated, Some(shape)),
-        (None, None) => (Source::FileSize, None),
+    match (subject.declared, &subject.shape) {
+        (None, Some(shape)) => estimated((ledger, fixed), subject, shape),
+        (declared, shape) => whole(ledger, subject, (declared, shape.as_deref())),
+    }
+}
+
+/// Context and slots are given up before layers leave the devices; only what cannot be there at its floor may spill.
+fn estimated((ledger, fixed): (&Ledger, &[Spawn]), subject: &Subject, shape: &ModelShape) -> Draft {
+    let load = |plan: &LaunchPlan, choice: &Choice| Load {
+        parts: parts(ledger, subject, shape, plan),
+        choice: choice.clone(),
     };
-    let load = |plan: &LaunchPlan| Load {
-        parts: shape.map_or_else(|| lump(subject), |shape| parts(ledger, subject, shape, plan)),
-        choice: subject.choice.clone(),
+    let size = |plan: &LaunchPlan| {
+        let footprint = estimate(shape, &subject.settings.with(plan), &subject.calibration);
+        Sized { weights: footprint.weights(), cache: footprint.cache() }
     };
-    // A whole that does not follow from the plan is no reason to change the plan.
-    let fits = |plan: &LaunchPlan| shape.is_none() || could_fit(ledger, fixed, &load(plan));
-    let size = |plan: &LaunchPlan| match load(plan).parts {
-        Parts::Known { footprint, .. } => Sized { weights: footprint.weights(), cache: footprint.cache() },
-        Parts::Lump(claim) => Sized { weights: claim.total(), cache: Bytes::ZERO },
+    let could = |plan: &LaunchPlan, choice: &Choice| could_fit(ledger, fixed, &load(plan, choice));
+    let (wishes, sizing) = (wishes_of(subject), sizing_of(ledger));
+    let planned = |choice: &Choice| plan_launch(&wishes, &sizing, &size, &|plan| could(plan, choice));
+    let unspilled = Choice { gpu_layers: subject.choice.gpu_layers.or(Some(ALL_LAYERS)), ..subject.choice.clone() };
+    let first = planned(&unspilled);
+    let may_spill = subject.choice.gpu_layers.is_none() && !ledger.bounds().cards.is_empty();
+    let Fitted { plan, clamped_from } =
+        if may_spill && !could(&first.plan, &unspilled) { planned(&subject.choice) } else { first };
+    Draft { load: load(&plan, &subject.choice), plan, clamped_from, source: Source::Estimated }
+}
+
+/// Slots that nobody asked for are as many as the header says fit what is declared, else one.
+fn whole(ledger: &Ledger, subject: &Subject, (declared, shape): (Option<Bytes>, Option<&ModelShape>)) -> Draft {
+    let holds = |plan: &LaunchPlan| match (declared, shape) {
+        (Some(declared), Some(shape)) => {
+            let footprint = estimate(shape, &subject.settings.with(plan), &subject.calibration);
+            footprint.on_processor() <= declared
+        }
+        _ => false,
     };
-    let Fitted { plan, clamped_from } = plan_launch(&subject.wishes, &sizing, &size, &fits);
-    Draft { load: load(&plan), plan, clamped_from, source }
+    // Neither a wish nor one slot is given up for a size that does not follow from the plan.
+    let fits = |plan: &LaunchPlan| subject.wishes.slots.is_some() || plan.slots == 1 || holds(plan);
+    let size = |_: &LaunchPlan| Sized::default();
+    let Fitted { plan, .. } = plan_launch(&wishes_of(subject), &sizing_of(ledger), &size, &fits);
+    let source = if declared.is_some() { Source::Declared } else { Source::FileSize };
+    let load = Load { parts: lump(subject), choice: subject.choice.clone() };
+    Draft { load, plan, clamped_from: None, source }
+}
+
+/// An engine refuses a cache in blocks that do not divide its heads.
+fn wishes_of(subject: &Subject) -> Wishes {
+    let plain = subject.shape.as_ref().is_some_and(|shape| !shape.takes_quantised_cache());
+    let kv = subject.wishes.kv.or(plain.then_some(KvType::F16));
+    Wishes { kv, ..subject.wishes.clone() }
 }
 
 fn parts(ledger: &Ledger, subject: &Subject, shape: &ModelShape, plan: &LaunchPlan) -> Parts {
@@ -175,7 +226,8 @@ fn sizing_of(ledger: &Ledger) -> Sizing {
     Sizing {
         fast: bounds.fast,
         bound: bounds.budget.bound().map(|budget| budget.min(bounds.sizing)),
-        others: ledger.committed(),
+        // What lies in system memory takes no room of a card.
+        others: if bounds.shape == HostShape::DiscreteGpu { ledger.accelerated() } else { ledger.committed() },
         scale: if small { Scale::Small } else { Scale::Ample },
     }
 }
@@ -183,8 +235,9 @@ fn sizing_of(ledger: &Ledger) -> Sizing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BudgetSetting, ContextWish, Host, Verdict, pick_placement};
+    use crate::{BudgetSetting, Card, ContextWish, Host, Verdict, pick_placement};
     use motorpool_gguf::{read_header, write};
+    use motorpool_vocab::DeviceId;
     use std::io::Cursor;
 
     fn ledger(budget: Bytes) -> Ledger {
@@ -193,7 +246,11 @@ mod tests {
     }
 
     fn shape() -> ModelShape {
-        let bytes = write::smoke_model();
+        shape_of(&write::Smoke::default().writer())
+    }
+
+    fn shape_of(writer: &write::Writer) -> ModelShape {
+        let bytes = writer.finish();
         let length = u64::try_from(bytes.len()).expect("small");
         ModelShape::of(&[read_header(Cursor::new(bytes), length).expect("whole")]).expect("a llama")
     }
@@ -201,8 +258,7 @@ mod tests {
     /// The smoke model with a long context and an engine that takes nothing beside it.
     fn subject() -> Subject {
         let settings = FixedSettings {
-            batch: 512,
-            physical_batch: 512,
+            batch: BatchRule::Fixed { logical: 512, physical: 512 },
             purpose: Purpose::Generate,
             sliding_window: SlidingWindow::Window,
             checkpoints: 0,
@@ -272,5 +328,50 @@ mod tests {
         assert_eq!((beside.clamped_from, beside.plan.slots), (Some(65_536), 1));
         assert!((8_192..65_536).contains(&beside.plan.context_per_slot), "{:?}", beside.plan);
         assert!(claimed(&ledger, beside.plan.context_per_slot) <= between);
+    }
+
+    #[test]
+    fn a_cache_in_blocks_is_planned_only_where_they_divide_the_heads() {
+        let odd = shape_of(&write::Smoke::default().writer().set("llama.attention.key_length", 80_u32));
+        let kv = |shape: ModelShape, kv| {
+            let wishes = Wishes { kv, ..subject().wishes };
+            draft(&ledger(Bytes::gib(8)), &[], &Subject { shape: Some(Arc::new(shape)), wishes, ..subject() }).plan.kv
+        };
+        assert_eq!(kv(shape(), None), KvType::Q8);
+        assert_eq!(kv(odd.clone(), None), KvType::F16);
+        assert_eq!(kv(odd, Some(KvType::Q4)), KvType::Q4, "somebody asked for it");
+    }
+
+    #[test]
+    fn context_is_given_up_before_layers_leave_the_devices() {
+        let host = |card| Host {
+            shape: HostShape::DiscreteGpu,
+            ram: Bytes::gib(64),
+            cards: vec![Card { id: DeviceId("CUDA0".into()), total: card, reserve: Bytes::ZERO }],
+            ..Host::default()
+        };
+        let on_card = |tokens| {
+            let ledger = Ledger::new(host(Bytes::gib(24)).bounds());
+            let wishes = Wishes { context: ContextWish::Tokens(tokens), slots: Some(1), ..subject().wishes };
+            let drafted = draft(&ledger, &[], &Subject { wishes, ..subject() });
+            Bytes::sum(pick_placement(&ledger, &drafted.load).expect("it fits").claim.device.into_values())
+        };
+        let between = u64::midpoint(on_card(8_192).get(), on_card(65_536).get());
+        let ledger = Ledger::new(host(Bytes::new(between * 1000 / 950)).bounds());
+        let drafted = draft(&ledger, &[], &subject());
+        assert_eq!((drafted.clamped_from, drafted.plan.slots), (Some(65_536), 1), "{:?}", drafted.plan);
+        let placed = pick_placement(&ledger, &drafted.load).expect("it fits");
+        assert_eq!((placed.split.devices.len(), placed.split.gpu_layers), (1, 3), "two layers and the output");
+        let tiny = Ledger::new(host(Bytes::mib(100)).bounds());
+        let spilled = draft(&tiny, &[], &subject());
+        assert_eq!((spilled.clamped_from, spilled.plan.context_per_slot), (None, 65_536), "no context helps there");
+    }
+
+    #[test]
+    fn slots_of_what_is_declared_are_those_that_the_header_says_fit() {
+        let large = Ledger::new(Host { ram: Bytes::gib(128), ..Host::default() }.bounds());
+        let slots = |declared| draft(&large, &[], &Subject { declared: Some(declared), ..subject() }).plan.slots;
+        assert_eq!((slots(Bytes::gib(8)), slots(Bytes::mib(1))), (4, 1));
+        assert_eq!(draft(&large, &[], &Subject { shape: None, ..subject() }).plan.slots, 1, "nothing is known");
     }
 }

@@ -70,7 +70,7 @@ pub struct Batch {
 
 impl Batch {
     /// The most tokens that an embedding or ranking model computes at once.
-    const WHOLE_INPUT: u32 = 2048;
+    pub const WHOLE_INPUT: u32 = 2048;
 
     /// What suits a model: an embedding or ranking model must see its whole input in one batch, and fails on a longer
     /// one; so it gets its context, at most 2,048 tokens.

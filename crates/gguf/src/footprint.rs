@@ -63,6 +63,24 @@ impl Footprint {
         Bytes::sum(self.layers.iter().map(|layer| layer.cache))
     }
 
+    /// Everything, when all of it is in system memory.
+    pub fn on_processor(&self) -> Bytes {
+        let weights = |weights: Weights| weights.file.saturating_add(weights.repacked);
+        let layers = self.layers.iter().map(|l| Bytes::sum([weights(l.dense), weights(l.experts), l.cache]));
+        let rest = [
+            weights(self.output),
+            self.input,
+            self.compute_host,
+            self.results,
+            self.prompt_cache,
+            self.checkpoints,
+            self.baseline,
+            self.projector,
+            self.draft,
+        ];
+        Bytes::sum(layers.chain(rest))
+    }
+
     /// All weights of the model's own files, without second copies.
     pub fn weights(&self) -> Bytes {
         let layers = self.layers.iter().flat_map(|layer| [layer.dense.file, layer.experts.file]);

@@ -88,6 +88,12 @@ impl Keys {
         Layer { dense, experts, attention, state }
     }
 
+    /// Elements of a head of keys and of values, in layers of both reaches.
+    pub(crate) fn head_lengths(&self) -> Vec<u64> {
+        let windowed = if self.window > 0 { self.window_lengths.as_slice() } else { &[] };
+        [self.key_length, self.value_length].iter().chain(windowed).copied().collect()
+    }
+
     fn has_state(&self, n: usize) -> bool {
         n < self.n_trunk && self.recurrent[n]
     }

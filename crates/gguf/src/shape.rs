@@ -12,6 +12,9 @@ use crate::{
 };
 use motorpool_vocab::Bytes;
 
+/// Elements of a block of every quantised cache type.
+const CACHE_BLOCK: u64 = 32;
+
 /// A model as far as its memory is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelShape {
@@ -26,6 +29,8 @@ pub struct ModelShape {
     pub(crate) widths: Widths,
     /// Elements of one head of keys.
     pub(crate) head: u64,
+    /// Elements of one head of keys or values, wherever a layer has a cache.
+    pub(crate) cached_heads: Vec<u64>,
     pub(crate) widest_values: u64,
     /// Encoders: no cache, and attention within the batch.
     pub(crate) keeps_nothing: bool,
@@ -90,6 +95,7 @@ impl ModelShape {
             window: keys.window,
             n_vocab: blocks.n_vocab.max(keys.n_vocab),
             head: keys.key_length,
+            cached_heads: if layers.iter().any(|l| l.attention.is_some()) { keys.head_lengths() } else { vec![] },
             widest_values: layers.iter().filter_map(|l| l.attention).map(|a| a.values).max().unwrap_or(0),
             keeps_nothing: keys.rules.memory == Memory::Nothing,
             context_length: first.context_length(),
@@ -107,6 +113,11 @@ impl ModelShape {
             keys.widen(&mut shape, n, widths);
         }
         Ok(shape)
+    }
+
+    /// Whether the engine stores its cache in blocks of 32 elements: it refuses heads that these do not divide.
+    pub fn takes_quantised_cache(&self) -> bool {
+        self.cached_heads.iter().all(|head| head.is_multiple_of(CACHE_BLOCK))
     }
 
     /// Repeating layers.

@@ -42,6 +42,18 @@ impl Pool {
         self.entries[entry].phase = Phase::WaitsForRoom(Box::new(waiting));
     }
 
+    /// What never goes, or the host, may have changed since the draft was made. Whether it is another one now.
+    pub(crate) fn draft_anew(&mut self, entry: EntryId) -> bool {
+        let target = &self.entries[entry];
+        let Some(waiting) = target.waiting() else { return false };
+        let draft = draft(&self.ledger, &self.fixed_spawns(), &subject(&target.model, &waiting.facts));
+        let is_another = draft != waiting.draft;
+        if let Some(waiting) = self.entries[entry].waiting_mut() {
+            waiting.draft = draft;
+        }
+        is_another
+    }
+
     /// There is room: the bytes are reserved, then the child is ordered.
     pub(crate) fn start(&mut self, now: Now, entry: EntryId, placement: Placement) {
         let spawn = self.number_spawn();

@@ -1,12 +1,16 @@
 //! [`Pool::outlook`]: what would become of launches now, by the same judgement as real ones and without side effects.
 //!
-//! Several are judged one after the other, as if each of them had got its room: what an earlier one claims is taken,
-//! and what would go for it is gone.
-use crate::{Denial, Facts, Pool, StartFault, entry::Step, subject::subject};
-use motorpool_broker::{Draft, Placement, Query, Room, draft, pick_room};
+//! Several are judged one after the other, behind the builds that wait, as if each of them had got its room: what an
+//! earlier one claims is taken and stays, and what would go for it is gone.
+use crate::{
+    Denial, Facts, Pool, StartFault,
+    entry::{EntryId, Step},
+    subject::subject,
+};
+use motorpool_broker::{Draft, Ledger, Placement, Query, Room, Verdict, draft, pick_room};
 use motorpool_catalog::Model;
-use motorpool_vocab::{Claim, EngineKey, Now, Spawn};
-use std::sync::Arc;
+use motorpool_vocab::{Claim, EngineKey, ModelId, Now, Spawn};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// A launch to be considered.
 #[derive(Clone, Debug)]
@@ -49,39 +53,37 @@ pub enum Becomes {
     Fails(StartFault),
 }
 
-/// What earlier ones of the same question took and sent away.
-#[derive(Default)]
-struct Taken {
-    claims: Vec<Claim>,
-    gone: Vec<Spawn>,
-}
-
-/// So many copies of each model, with the keys that they would have.
+/// So many copies of each model, with the keys that they would have; one that is named again goes on counting.
 pub fn copies(models: &[Arc<Model>], replicas: u32) -> Vec<(EngineKey, Arc<Model>)> {
+    let mut counts: BTreeMap<&ModelId, u32> = BTreeMap::new();
+    let mut numbered = Vec::new();
+    for model in models {
+        let count = counts.entry(&model.id).or_default();
+        numbered.extend((*count..count.saturating_add(replicas)).map(|n| (n, model)));
+        *count = count.saturating_add(replicas);
+    }
     let key = |model: &Model, n| EngineKey::new(&model.engine, model.id.clone(), n).ok();
-    let all = models.iter().flat_map(|model| (0..replicas).map(move |n| (n, model)));
-    all.filter_map(|(n, model)| Some((key(model, n)?, model.clone()))).collect()
+    numbered.into_iter().filter_map(|(n, model)| Some((key(model, n)?, model.clone()))).collect()
 }
 
 impl Pool {
     /// What would become of these launches, in this order.
     pub fn outlook(&self, now: Now, prospects: Vec<Prospect>) -> Vec<Outlook> {
-        let mut taken = Taken::default();
-        prospects.into_iter().map(|prospect| self.consider(now, prospect, &mut taken)).collect()
+        let mut then = self.after_the_waiting();
+        prospects.into_iter().map(|prospect| then.consider((self, now), prospect)).collect()
     }
 
-    fn consider(&self, now: Now, prospect: Prospect, taken: &mut Taken) -> Outlook {
-        let Prospect { key, model, facts } = prospect;
-        let facts = match facts {
-            Ok(facts) => facts,
-            Err(fault) => return Outlook { key, draft: None, becomes: Becomes::Fails(fault) },
-        };
-        let draft = draft(&self.ledger, &self.fixed_spawns(), &subject(&model, &facts));
-        let becomes = match self.line_of(&key) {
-            Some(claim) => Becomes::Resident(claim),
-            None => self.judge_draft(now, (&key, &model, &draft), taken),
-        };
-        Outlook { key, draft: Some(draft), becomes }
+    /// The ledger as if every build that waits had got the room that it was judged to get.
+    fn after_the_waiting(&self) -> Then {
+        let leaving = self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, _)| *spawn).collect();
+        let mut then = Then { ledger: self.ledger.clone(), fixed: self.fixed_spawns(), leaving, next: Spawn(u64::MAX) };
+        for waiting in self.waiting_in_order().into_iter().filter_map(|entry| self.entries[entry].waiting()) {
+            let gone: Vec<Spawn> = waiting.drains.iter().filter_map(|victim| self.entries[*victim].spawn()).collect();
+            if let Some(placement) = &waiting.placement {
+                then.take(&gone, &placement.claim);
+            }
+        }
+        then
     }
 
     /// The line of the engine that lives under `key`.
@@ -89,43 +91,84 @@ impl Pool {
         let spawn = self.entries[*self.by_key.get(key)?].spawn()?;
         self.ledger.line(spawn).cloned().filter(|_| !self.teardowns.contains_key(&spawn))
     }
+}
 
-    fn judge_draft(&self, now: Now, (key, model, draft): (&EngineKey, &Model, &Draft), taken: &mut Taken) -> Becomes {
-        let leaving = self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, _)| *spawn);
-        let leaving: Vec<Spawn> = leaving.chain(taken.gone.iter().copied()).collect();
+/// The ledger as if all that was considered so far were there.
+struct Then {
+    ledger: Ledger,
+    /// What never goes; what was considered before does not either.
+    fixed: Vec<Spawn>,
+    leaving: Vec<Spawn>,
+    /// The next number that no child has.
+    next: Spawn,
+}
+
+impl Then {
+    fn consider(&mut self, at: (&Pool, Now), prospect: Prospect) -> Outlook {
+        let Prospect { key, model, facts } = prospect;
+        let facts = match facts {
+            Ok(facts) => facts,
+            Err(fault) => return Outlook { key, draft: None, becomes: Becomes::Fails(fault) },
+        };
+        let draft = draft(&self.ledger, &self.fixed, &subject(&model, &facts));
+        let becomes = match at.0.line_of(&key) {
+            Some(claim) => Becomes::Resident(claim),
+            None => self.judge(at, (&key, &model), &draft),
+        };
+        Outlook { key, draft: Some(draft), becomes }
+    }
+
+    fn judge(&mut self, (pool, now): (&Pool, Now), (key, model): (&EngineKey, &Model), draft: &Draft) -> Becomes {
         // What protects a busy one for the moment ends by itself; its priority does not.
-        let candidates: Vec<_> = self
-            .by_spawn
-            .iter()
-            .filter(|(spawn, _)| !leaving.contains(spawn))
-            .filter_map(|(_, victim)| {
-                self.candidate_unless(now, *victim, || self.entries[*victim].model.priority > model.priority)
-            })
-            .collect();
+        let lives = |spawn: &Spawn| self.ledger.line(*spawn).is_some() && !self.leaving.contains(spawn);
+        let victims = pool.by_spawn.iter().filter(|(spawn, _)| lives(spawn)).map(|(_, victim)| *victim);
+        let outranks = |victim: EntryId| pool.entries[victim].model.priority > model.priority;
+        let candidates: Vec<_> =
+            victims.filter_map(|victim| pool.candidate_unless(now, victim, || outranks(victim))).collect();
         let query = Query {
             load: &draft.load,
-            elders: &taken.claims,
-            leaving: &leaving,
+            elders: &[],
+            leaving: &self.leaving,
             draining: &[],
-            fixed: &self.fixed_spawns(),
-            policy: self.config.policy,
+            fixed: &self.fixed,
+            policy: pool.config.policy,
         };
         let room = pick_room(&self.ledger, &query, &candidates);
-        taken.claims.extend(room.placement().map(|placement| placement.claim.clone()));
-        let keys =
-            |set: &[Spawn]| set.iter().filter_map(|s| Some(self.entries[self.entry_of(*s)?].key.clone())).collect();
+        let key_of = |spawn: &Spawn| Some(pool.entries[pool.entry_of(*spawn)?].key.clone());
+        let keys = |set: &[Spawn]| set.iter().filter_map(key_of).collect();
         match room {
-            Room::Fits(placement) => Becomes::Fits(placement),
-            Room::Wait(placement) => Becomes::Waits(placement),
+            Room::Fits(placement) => {
+                self.take(&[], &placement.claim);
+                Becomes::Fits(placement)
+            }
+            Room::Wait(placement) => {
+                self.take(&self.leaving.clone(), &placement.claim);
+                Becomes::Waits(placement)
+            }
             Room::Evict { set, placement } => {
-                taken.gone.extend(&set);
+                self.take(&set, &placement.claim);
                 Becomes::Evicts(keys(&set), placement)
             }
             Room::Drain { set, placement } => {
-                taken.gone.extend(&set);
+                self.take(&set, &placement.claim);
                 Becomes::Drains(keys(&set), placement)
             }
-            Room::Never(proof) => Becomes::Denied(Box::new(self.denial_of(key.clone(), proof))),
+            Room::Never(proof) => Becomes::Denied(Box::new(pool.denial_of(key.clone(), proof))),
         }
+    }
+
+    /// `gone` are gone, and `claim` has a line that stays.
+    fn take(&mut self, gone: &[Spawn], claim: &Claim) {
+        for spawn in gone {
+            self.ledger.release(*spawn);
+        }
+        let spawn = self.next;
+        self.next = Spawn(spawn.0 - 1);
+        // One that waits for others to leave is counted all the same.
+        if self.ledger.reserve(spawn, claim.clone()) != Verdict::Admit {
+            let _ = self.ledger.reserve(spawn, Claim::default());
+            let _ = self.ledger.correct(spawn, claim.clone());
+        }
+        self.fixed.push(spawn);
     }
 }

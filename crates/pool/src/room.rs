@@ -36,7 +36,7 @@ impl Pool {
         self.settle_closing(now);
     }
 
-    fn waiting_in_order(&self) -> Vec<EntryId> {
+    pub(crate) fn waiting_in_order(&self) -> Vec<EntryId> {
         let mut order: Vec<_> =
             self.entries.iter().filter_map(|(id, e)| e.waiting().map(|w| ((w.turn, w.build), id))).collect();
         order.sort_unstable();
@@ -44,7 +44,11 @@ impl Pool {
     }
 
     fn settle_build(&mut self, now: Now, entry: EntryId, spoken: &mut Spoken) {
-        let Some(room) = self.judge(now, entry, spoken) else { return };
+        let Some(mut room) = self.judge(now, entry, spoken) else { return };
+        if matches!(room, Room::Never(_)) && self.draft_anew(entry) {
+            let Some(again) = self.judge(now, entry, spoken) else { return };
+            room = again;
+        }
         if let Some(waiting) = self.entries[entry].waiting_mut() {
             waiting.placement = room.placement().cloned();
         }

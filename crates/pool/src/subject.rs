@@ -1,6 +1,8 @@
 //! What the catalog and a look at the files say of a model, in the broker's terms.
 use crate::{Facts, KvType};
-use motorpool_broker::{Choice, ContextWish, FixedSettings, Profile, Purpose, SlidingWindow, Subject, Wishes};
+use motorpool_broker::{
+    BatchRule, Choice, ContextWish, FixedSettings, Profile, Purpose, SlidingWindow, Subject, Wishes,
+};
 use motorpool_catalog::{Batch, Capability, Model};
 
 /// What is known of `model` before it is launched: what a build of it is planned from, and every plan without a build.
@@ -16,7 +18,7 @@ pub fn subject(model: &Model, facts: &Facts) -> Subject {
         files: facts.files.clone(),
         shape: facts.shape.clone(),
         calibration: facts.calibration.clone(),
-        settings: settings(model, facts),
+        settings: settings(model),
     }
 }
 
@@ -39,15 +41,16 @@ fn wishes(model: &Model, facts: &Facts) -> Wishes {
     }
 }
 
-fn settings(model: &Model, facts: &Facts) -> FixedSettings {
-    // An embedding model's batch follows from its context; of a longer one than planned no more is computed at once.
-    let context = model.context.and_then(motorpool_catalog::ContextWish::tokens).or(facts.context_length);
-    let Batch { logical, physical } = Batch::for_model(&model.capabilities, context.unwrap_or(u32::MAX));
-    let embeds = |c: &Capability| matches!(c, Capability::Embeddings | Capability::Rerank);
+fn settings(model: &Model) -> FixedSettings {
+    let embeds = model.capabilities.iter().any(|c| matches!(c, Capability::Embeddings | Capability::Rerank));
+    let Batch { logical, physical } = Batch::for_model(&[], 0);
     FixedSettings {
-        batch: logical,
-        physical_batch: physical,
-        purpose: if model.capabilities.iter().any(embeds) { Purpose::Embed } else { Purpose::Generate },
+        batch: if embeds {
+            BatchRule::WholeInput { most: Batch::WHOLE_INPUT }
+        } else {
+            BatchRule::Fixed { logical, physical }
+        },
+        purpose: if embeds { Purpose::Embed } else { Purpose::Generate },
         sliding_window: if model.extra_args.iter().any(|arg| arg == "--swa-full") {
             SlidingWindow::Full
         } else {

@@ -326,7 +326,13 @@ async fn become_ready(
 /// Where its layers go. A whole whose parts are not known takes everything that its engine can put there.
 fn place(values: &mut LaunchValues, split: &Split) {
     values.gpu_layers = Some(split.gpu_layers).filter(|n| *n < u32::MAX).or(values.gpu_layers);
-    values.n_cpu_moe = split.cpu_moe;
+    // Of a whole whose parts are not known, the model's own word stands.
+    values.n_cpu_moe = values.n_cpu_moe.max(split.cpu_moe);
+    if split.devices.is_empty() && split.gpu_layers == 0 {
+        // Without this an engine still computes on a card, in memory that nobody charged.
+        values.devices = vec!["none".into()];
+        return;
+    }
     let named: Option<Vec<_>> = split.devices.iter().map(|(id, _)| engine_name(id)).collect();
     if let Some(devices) = named {
         values.tensor_split = split.devices.iter().map(|(_, n)| *n).filter(|_| devices.len() > 1).collect();
@@ -398,6 +404,7 @@ mod tests {
         let id = ModelId::new("m").expect("an id");
         let mut model = Model::new(id, "llama-server", ModelSource::File("/m.gguf".into()));
         model.gpu_layers = gpu_layers;
+        model.n_cpu_moe = Some(1);
         let mut values = LaunchValues::new(&model, "/m.gguf".into(), Endpoint::Tcp(1), "/empty".into());
         place(&mut values, split);
         values
@@ -426,8 +433,11 @@ mod tests {
 
     #[test]
     fn the_processor_only_is_said_and_a_whole_leaves_what_the_model_says() {
-        assert_eq!(placed(&split(&[], 0), None).gpu_layers, Some(0));
+        let processor = placed(&split(&[], 0), None);
+        assert_eq!((processor.gpu_layers, processor.devices), (Some(0), vec!["none".to_owned()]));
         assert_eq!(placed(&split(&[("CUDA0", 1)], u32::MAX), Some(7)).gpu_layers, Some(7));
         assert_eq!(placed(&split(&[("CUDA0", 1)], u32::MAX), None).gpu_layers, None);
+        let whole = Split { cpu_moe: 0, ..split(&[("CUDA0", 1)], u32::MAX) };
+        assert_eq!(placed(&whole, None).n_cpu_moe, 1);
     }
 }

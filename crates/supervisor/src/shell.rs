@@ -10,7 +10,9 @@ use crate::{
 };
 use motorpool_catalog::Model;
 use motorpool_devices::now;
-use motorpool_pool::{Action, Answer, BuildId, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault};
+use motorpool_pool::{
+    Action, Answer, BuildId, Facts, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault,
+};
 use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, FailureClass, Now, Snapshot, Spawn, StopReason};
 use serde::Serialize;
 use std::{collections::HashMap, path::PathBuf, pin::pin, sync::Arc, time::Duration};
@@ -203,8 +205,12 @@ impl Shell {
     fn look_at(&self, id: RequestId, launches: Vec<(EngineKey, Arc<Model>)>) {
         let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
         spawn_blocking(move || {
-            let prospect =
-                |(key, model): (EngineKey, Arc<Model>)| Prospect { facts: workshop.check(&model), key, model };
+            // Each model once, however many copies of it.
+            let mut seen: HashMap<*const Model, Result<Facts, StartFault>> = HashMap::new();
+            let prospect = |(key, model): (EngineKey, Arc<Model>)| {
+                let facts = seen.entry(Arc::as_ptr(&model)).or_insert_with(|| workshop.check(&model)).clone();
+                Prospect { key, model, facts }
+            };
             post(&inbox, Input::Consider { id, prospects: launches.into_iter().map(prospect).collect() });
         });
     }

@@ -110,12 +110,10 @@ async fn four_streams_share_two_slots_and_all_come_whole() {
 #[tokio::test]
 async fn an_embedding_model_embeds_and_the_list_names_all() {
     let mut house = house().await;
-    house.add_model(
-        "embedder",
-        &model_file(),
-        "slots = 1\nengine = \"llama-server\"\ncapabilities = [\"embeddings\"]\nextra_args = [\"--pooling\", \"mean\"]\n",
-    );
-    house.add_model("unpooled", &model_file(), "slots = 1\ncapabilities = [\"embeddings\"]\n");
+    // It computes a row of its vocabulary for every token of a batch: with more context it is no small model.
+    let entry = "slots = 1\nprompt_cache = \"0MiB\"\ncapabilities = [\"embeddings\"]\n";
+    house.add_model("embedder", &model_file(), &format!("{entry}extra_args = [\"--pooling\", \"mean\"]\n"));
+    house.add_model("unpooled", &model_file(), entry);
     let daemon = house.start().await;
     let load = daemon.cli(&["load", "unpooled"]).await;
     assert!(load.code == Some(10) && load.stderr.contains("Pooling type 'none'"), "{load:?}");

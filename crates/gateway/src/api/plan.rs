@@ -9,10 +9,12 @@ use motorpool_catalog::ContextWish;
 use motorpool_pool::{Becomes, Draft, Outlook, Placement, copies};
 use motorpool_vocab::{Claim, EngineKey};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
-/// Most copies of a model that are considered at once.
-const MOST_REPLICAS: u32 = 64;
+/// Most launches that are considered at once: each is judged in the one loop.
+const MOST_LAUNCHES: usize = 256;
+/// Tokens of context, as in the catalog.
+const CONTEXTS: RangeInclusive<u32> = 256..=1 << 24;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -108,8 +110,16 @@ pub(super) async fn plan(State(context): Shared, body: Bytes) -> Result<Json<Out
     let Question { models, context: wish, replicas } = serde_json::from_slice(&body).map_err(|e| {
         invalid(format!("the body is `{{\"models\":[\"…\"],\"context\":8192,\"replicas\":1}}`: {e}"), "models")
     })?;
-    if models.is_empty() || !(1..=MOST_REPLICAS).contains(&replicas) {
-        return Err(invalid(format!("one model at least, and 1 to {MOST_REPLICAS} replicas"), "replicas").into());
+    let n_replicas = usize::try_from(replicas).unwrap_or(usize::MAX);
+    if !(1..=MOST_LAUNCHES).contains(&models.len().saturating_mul(n_replicas)) {
+        let what = format!("one model at least, and 1 to {MOST_LAUNCHES} launches: models times replicas");
+        return Err(invalid(what, "models").into());
+    }
+    if let Some(Wish::Tokens(tokens)) = wish
+        && !CONTEXTS.contains(&tokens)
+    {
+        let (least, most) = (CONTEXTS.start(), CONTEXTS.end());
+        return Err(invalid(format!("a context has {least} to {most} tokens, or is \"max\""), "context").into());
     }
     let model = |name: &String| {
         let model = model_of_name(&context, name)?;

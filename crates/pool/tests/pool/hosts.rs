@@ -1,7 +1,11 @@
 //! Builds on hosts with several pools of memory, and a host that changes.
-use crate::world::{Child, Outcome, World, catalog, host, key};
-use motorpool_pool::{Card, Host, HostShape, Input, Refusal, Which};
+use crate::world::{Child, Outcome, World, catalog, facts, host, key};
+use motorpool_gguf::{read_header, write};
+use motorpool_pool::{
+    Becomes, BudgetSetting, Card, Facts, Host, HostShape, Input, ModelShape, Prospect, Refusal, Which, copies,
+};
 use motorpool_vocab::{Bytes, DeviceId, EventKind, PhaseView, Spawn};
+use std::{io::Cursor, sync::Arc, time::Duration};
 
 fn cards(gib: &[u64]) -> Host {
     let cards = gib.iter().enumerate().map(|(n, gib)| Card::new(&format!("GPU-{n}"), Bytes::gib(*gib))).collect();
@@ -70,7 +74,7 @@ fn an_elder_keeps_the_card_where_it_was_judged_to_go() {
     let mut w = world(cards(&[8, 8]));
     let a = w.resident("a");
     let b = w.resident("b");
-    w.pass(std::time::Duration::from_secs(11));
+    w.pass(Duration::from_secs(11));
     w.acquire("c");
     w.check_all();
     let waiter = &w.pool.snapshot(w.now).waiters[0];
@@ -159,4 +163,55 @@ fn a_launch_says_which_device_it_is_for() {
     let on: Vec<_> = memory.iter().filter(|pool| !pool.committed.is_zero()).map(|pool| pool.device.clone()).collect();
     assert_eq!(on, [Some(DeviceId("GPU-1".into()))]);
     assert_eq!(Which::Device(DeviceId("GPU-1".into())).to_string(), " (device GPU-1)");
+}
+
+/// A header whose context could be a million tokens.
+fn with_header() -> Facts {
+    let bytes = write::Smoke { context: 1 << 20, ..write::Smoke::default() }.writer().finish();
+    let length = u64::try_from(bytes.len()).expect("small");
+    let header = read_header(Cursor::new(bytes), length).expect("whole");
+    Facts { context_length: Some(1 << 20), shape: ModelShape::of(&[header]).ok().map(Arc::new), ..facts() }
+}
+
+#[test]
+fn what_no_longer_fits_as_it_was_planned_is_planned_anew_before_it_is_denied() {
+    let models: [(&str, u64, &str); 2] = [("roomy", 0, "prompt_cache = \"1GiB\""), ("busy", 1200, "")];
+    let mut w = World::on(host(2048), catalog(&models));
+    let busy = w.resident("busy");
+    w.pass(Duration::from_secs(11));
+    let roomy = w.acquire("roomy");
+    let (build, _) = w.checks.remove(0);
+    w.feed(Input::Checked { build, result: Ok(with_header()) });
+    let needs = w.pool.snapshot(w.now).waiters[0].needs;
+    let less = needs.saturating_sub(Bytes::new(1));
+    w.feed(Input::Host(Host { budget: BudgetSetting::explicit(less), ..host(0) }));
+    assert!(w.denials.is_empty() && w.pool.snapshot(w.now).waiters[0].needs <= less, "{:?}", w.denials);
+    w.leave(busy);
+    w.ended("busy", Child::Asked);
+    w.ready("roomy");
+    assert!(w.is_granted(roomy));
+}
+
+#[test]
+fn a_question_about_launches_sees_each_beside_those_before_it_and_changes_nothing() {
+    let mut w = world(cards(&[8, 8]));
+    let a = w.resident("a");
+    w.leave(a);
+    let before = w.pool.snapshot(w.now);
+    let outlook = |names: &[&str], replicas| {
+        let models: Vec<_> = names.iter().map(|name| w.model(name)).collect();
+        let prospect = |(key, model)| Prospect { key, model, facts: Ok(facts()) };
+        w.pool.outlook(w.now, copies(&models, replicas).into_iter().map(prospect).collect())
+    };
+    let becomes: Vec<_> = outlook(&["a", "b", "c"], 1).into_iter().map(|outlook| outlook.becomes).collect();
+    assert!(matches!(&becomes[0], Becomes::Resident(claim) if claim.total() == Bytes::gib(7)), "{becomes:?}");
+    assert!(matches!(&becomes[1], Becomes::Fits(_)), "{becomes:?}");
+    assert!(matches!(&becomes[2], Becomes::Evicts(keys, _) if *keys == [key("a")]), "{becomes:?}");
+    let three = outlook(&["b"], 3);
+    assert_eq!(three.iter().map(|outlook| outlook.key.replica()).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(matches!(&three[1].becomes, Becomes::Evicts(keys, _) if *keys == [key("a")]), "{three:?}");
+    assert!(matches!(&three[2].becomes, Becomes::Denied(_)), "no waiting brings a third card: {three:?}");
+    let twice = outlook(&["b", "b"], 1);
+    assert_eq!(twice[1].key.replica(), 1, "named again, it is another copy");
+    assert_eq!(w.pool.snapshot(w.now), before);
 }

@@ -1,5 +1,5 @@
 //! A shell made of nothing: it performs the pool's actions in virtual time and remembers what everybody was told.
-use motorpool_catalog::{Catalog, Manifest, Source, embedded_manifests, parse_manifest, parse_model};
+use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
     Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Grant, Host, Input, Pool,
     PoolConfig, Refusal, RequestId, StartFault,
@@ -35,6 +35,7 @@ pub(crate) enum Child {
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) pool: Pool,
+    catalog: Arc<Catalog>,
     pub(crate) now: Now,
     pub(crate) outcomes: BTreeMap<RequestId, Vec<Outcome>>,
     pub(crate) cancelled: Vec<RequestId>,
@@ -55,7 +56,7 @@ pub(crate) fn key(model: &str) -> EngineKey {
     EngineKey::new("llama-server", ModelId::new(model).expect("an id"), 0).expect("a key")
 }
 
-/// A catalog of models with declared MiB; `more` is TOML added to a model's file.
+/// A catalog of models with declared MiB, or 0 for one that is estimated; `more` is TOML added to a model's file.
 pub(crate) fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
     static MANIFESTS: LazyLock<Vec<Manifest>> = LazyLock::new(|| {
         let parsed = embedded_manifests().iter().map(|(file, text)| parse_manifest(Source { file, text }, &|_| None));
@@ -63,8 +64,9 @@ pub(crate) fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
     });
     let none = |_: &str| None;
     let models = models.iter().map(|(id, mib, more)| {
+        let declared = if *mib == 0 { String::new() } else { format!("declared = \"{mib}MiB\"\n") };
         let text = format!(
-            "id = \"{id}\"\nengine = \"llama-server\"\ndeclared = \"{mib}MiB\"\n{more}\n[source]\nfile = \"/models/{id}.gguf\"\n"
+            "id = \"{id}\"\nengine = \"llama-server\"\n{declared}{more}\n[source]\nfile = \"/models/{id}.gguf\"\n"
         );
         parse_model(Source { file: id, text: &text }, &none).expect("a model")
     });
@@ -91,7 +93,8 @@ impl World {
     pub(crate) fn on(host: Host, catalog: Arc<Catalog>) -> Self {
         let config = PoolConfig { host, ..PoolConfig::default() };
         Self {
-            pool: Pool::new(config, catalog, Spawn(1)),
+            pool: Pool::new(config, catalog.clone(), Spawn(1)),
+            catalog,
             now: Now::from_nanos(1_000_000_000_000),
             outcomes: BTreeMap::new(),
             cancelled: Vec::new(),
@@ -106,6 +109,10 @@ impl World {
             untold: BTreeMap::new(),
             next: 0,
         }
+    }
+
+    pub(crate) fn model(&self, id: &str) -> Arc<Model> {
+        self.catalog.model(&ModelId::new(id).expect("an id")).expect("in the catalog").clone()
     }
 
     pub(crate) fn feed(&mut self, input: Input) {

@@ -86,6 +86,7 @@ fn launch(key: &EngineKey, drafted: &Draft, (parts, claim): (Vec<Part>, &Claim))
         parts,
         total: amounts(claim),
         shared_bytes: 0,
+        judged: None,
         verdict: Verdict::Fits,
     }
 }

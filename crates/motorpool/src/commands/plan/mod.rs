@@ -27,18 +27,27 @@ use crate::{
 };
 use motorpool_broker::{Bounds, Subject};
 use motorpool_catalog::{Manifest, Model};
-use motorpool_pool::{Facts, StartFault};
+use motorpool_pool::{Facts, StartFault, copies};
 use motorpool_supervisor::Checker;
 use motorpool_vocab::{EngineKey, FailureClass};
 use sheet::Sheet;
+use std::sync::Arc;
 
 pub(super) async fn plan(
     (dirs, client): (&Dirs, &Client),
     out: Out,
     (settings, command): (Settings, Plan),
 ) -> Result<(), Failure> {
-    let wanted = command.models.iter().map(|name| subjects(dirs, &settings, (name, &command)));
-    let wanted: Vec<_> = wanted.collect::<Result<Vec<_>, _>>()?.concat();
+    let models: Vec<_> = command
+        .models
+        .iter()
+        .map(|name| settings.catalog.resolve(name).map(Arc::clone).map_err(ModelError::from))
+        .collect::<Result<_, _>>()?;
+    let subject = |(key, model): (EngineKey, Arc<Model>)| {
+        let facts = look_at(dirs, &settings, &model).map_err(|fault| unusable(&fault))?;
+        Ok::<_, Failure>((key, subject_of(&model, &facts, &command)))
+    };
+    let wanted: Vec<_> = copies(&models, command.replicas).into_iter().map(subject).collect::<Result<_, _>>()?;
     let bounds = bounds(&settings, &command)?;
     let mut sheet = layout::lay_out(bounds, wanted.iter().map(|(key, subject)| (key.clone(), subject)));
     if command.on.is_none() {
@@ -55,27 +64,6 @@ pub(super) async fn explain(
 ) -> Result<(), Failure> {
     let one = Plan { models: vec![command.model], context: None, replicas: 1, on: None };
     plan(at, out, (settings, one)).await
-}
-
-/// Every replica that is wanted of the model called `name`.
-fn subjects(
-    dirs: &Dirs,
-    settings: &Settings,
-    (name, command): (&str, &Plan),
-) -> Result<Vec<(EngineKey, Subject)>, Failure> {
-    let model = settings.catalog.resolve(name).map_err(ModelError::from)?;
-    let facts = look_at(dirs, settings, model).map_err(|fault| unusable(&fault))?;
-    let subject = subject_of(model, &facts, command);
-    let key = |replica| {
-        EngineKey::new(&model.engine, model.id.clone(), replica).map_err(|error| {
-            Failure::new(
-                Exit::Config,
-                format_args!("the engine of `{}`: {error}", model.id),
-                "correct its catalog entry",
-            )
-        })
-    };
-    (0..command.replicas).map(|replica| Ok((key(replica)?, subject.clone()))).collect()
 }
 
 /// What a build looks at first. A plan needs no program: one that is not there was not measured.
@@ -125,7 +113,7 @@ fn refusal_of(sheet: &Sheet) -> Result<(), Failure> {
         Some((key, why)) => Err(Failure::new(
             Exit::Refused,
             format_args!("{key} does not fit: {why}"),
-            "plan it with a shorter --context, or on a larger machine with --on",
+            "plan it smaller, or on a larger machine with --on",
         )),
     }
 }

@@ -1,5 +1,5 @@
 //! What the pool of a running daemon would make of planned launches.
-use super::sheet::{Sheet, Verdict};
+use super::sheet::{Judged, Sheet, Verdict};
 use crate::{
     args::Plan,
     client::{Client, ClientError},
@@ -21,10 +21,25 @@ struct Answer {
 #[derive(Deserialize)]
 struct Outlook {
     key: String,
+    plan: Option<Planned>,
+    claim: Option<Claimed>,
     outcome: String,
     victims: Vec<String>,
     reason: Option<String>,
     why: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Planned {
+    context_per_slot: u32,
+    slots: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Claimed {
+    total_bytes: u64,
 }
 
 /// Replaces what would come of each launch on the empty host by what would come of it now, if a daemon runs.
@@ -54,9 +69,16 @@ pub(super) async fn ask(client: &Client, command: &Plan, sheet: &mut Sheet) -> R
 fn enter(outlooks: Vec<Outlook>, sheet: &mut Sheet) {
     for outlook in outlooks {
         if let Some(launch) = sheet.launches.iter_mut().find(|launch| launch.key == outlook.key) {
+            launch.judged = judged(&outlook);
             launch.verdict = verdict(outlook);
         }
     }
+}
+
+/// The launch that it judged, which may be another one than on an empty host.
+fn judged(outlook: &Outlook) -> Option<Judged> {
+    let (plan, claim) = (outlook.plan.as_ref()?, outlook.claim.as_ref()?);
+    Some(Judged { context: plan.context_per_slot, slots: plan.slots, total_bytes: claim.total_bytes })
 }
 
 fn verdict(outlook: Outlook) -> Verdict {
@@ -80,7 +102,8 @@ mod tests {
     fn every_outcome_is_known_and_an_unknown_one_is_no_promise() {
         let of = |outcome: &str| {
             let (victims, why) = (vec!["e:b:0".to_owned()], Some("because".to_owned()));
-            verdict(Outlook { key: "e:a:0".into(), outcome: outcome.into(), victims, reason: None, why })
+            let (plan, claim) = (None, None);
+            verdict(Outlook { key: "e:a:0".into(), plan, claim, outcome: outcome.into(), victims, reason: None, why })
         };
         let keys = vec!["e:b:0".to_owned()];
         assert_eq!(of("resident"), Verdict::Resident);

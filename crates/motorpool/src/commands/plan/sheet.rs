@@ -54,9 +54,21 @@ pub(crate) struct Launch {
     pub(crate) kv_type: String,
     pub(crate) parts: Vec<Part>,
     pub(crate) total: Amounts,
-    /// What of it a launch before it, or an engine that runs, maps already; not charged again.
+    /// What of it a launch before it maps already; not charged again.
     pub(crate) shared_bytes: u64,
+    /// The launch that a running daemon judged, beside what it holds.
+    pub(crate) judged: Option<Judged>,
     pub(crate) verdict: Verdict,
+}
+
+/// A launch as a daemon would make it now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Judged {
+    /// Tokens per slot.
+    pub(crate) context: u32,
+    pub(crate) slots: u32,
+    pub(crate) total_bytes: u64,
 }
 
 /// A part of a launch, by place.
@@ -136,7 +148,8 @@ impl Launch {
         let rows = parts.map(|part| row(&part.part, &part.amounts)).chain([row("total", &self.total)]).collect();
         let plural = if *slots == 1 { "slot" } else { "slots" };
         let title = format!("{key}: {context} tokens, {slots} {plural}, {kv_type} cache; {source}\n");
-        title + &self.clamped() + &out::table(&head, rows) + &self.shared() + &self.verdict.for_people() + "\n"
+        let verdict = self.in_the_pool() + &self.verdict.for_people() + "\n";
+        title + &self.clamped() + &out::table(&head, rows) + &self.shared() + &verdict
     }
 
     fn clamped(&self) -> String {
@@ -144,6 +157,15 @@ impl Launch {
         self.clamped_from.map_or_else(String::new, |wanted| {
             format!("context clamped {wanted} → {context} tokens/turn ({slots} slots): there is no room for more\n")
         })
+    }
+
+    /// Said when the running pool would start it otherwise than it was laid out.
+    fn in_the_pool(&self) -> String {
+        let Some(Judged { context, slots, total_bytes }) = &self.judged else { return String::new() };
+        if (*context, *slots) == (self.context, self.slots) {
+            return "in the running pool: ".to_owned();
+        }
+        format!("in the running pool ({context} tokens, {slots} slots, {}): ", Bytes::new(*total_bytes))
     }
 
     fn shared(&self) -> String {
@@ -212,6 +234,7 @@ mod tests {
             ],
             total: amounts((1 << 30) + (48 << 20), &[("GPU-1", 6 << 30)]),
             shared_bytes: 0,
+            judged: None,
             verdict,
         }
     }
@@ -262,6 +285,15 @@ mod tests {
         assert!(text.contains("8192 tokens, 1 slot, "), "{text}");
         assert!(text.contains("context clamped 65536 → 8192 tokens/turn (1 slots): "), "{text}");
         assert!(text.contains("1.0 GiB of it are mapped already and charged once\n"), "{text}");
+    }
+
+    #[test]
+    fn what_the_running_pool_would_start_is_said_where_it_is_another() {
+        let judged = |context| Some(Judged { context, slots: 2, total_bytes: 3 << 30 });
+        let text = |context| sheet(vec![Launch { judged: judged(context), ..launch(Verdict::Fits) }]).for_people();
+        assert!(text(8192).contains("\nin the running pool: fits\n"), "{}", text(8192));
+        let other = "\nin the running pool (4096 tokens, 2 slots, 3.0 GiB): fits\n";
+        assert!(text(4096).contains(other), "{}", text(4096));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use super::*;
 use motorpool_broker::{
-    BudgetSetting, Calibration, Card, Choice, FixedSettings, Host, HostShape, Mapping, ModelShape, Purpose,
+    BatchRule, BudgetSetting, Calibration, Card, Choice, FixedSettings, Host, HostShape, Mapping, ModelShape, Purpose,
     SlidingWindow, Wishes,
 };
 use motorpool_gguf::{Footprint, LayerBytes, Weights, read_header, write::smoke_model};
@@ -18,8 +18,7 @@ fn file(inode: u64, size: Bytes) -> (FileId, Bytes) {
 
 fn subject() -> Subject {
     let settings = FixedSettings {
-        batch: 2048,
-        physical_batch: 512,
+        batch: BatchRule::Fixed { logical: 2048, physical: 512 },
         purpose: Purpose::Generate,
         sliding_window: SlidingWindow::Window,
         checkpoints: 4,
