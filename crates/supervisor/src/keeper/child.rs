@@ -36,7 +36,7 @@ pub(super) struct Blocked {
 }
 
 /// How exec went: its end closes the pipe, its failure writes the error number first.
-pub(super) struct Outcomes(File);
+pub(super) struct Outcomes(pub(super) File);
 
 pub(super) enum Outcome {
     Running,

@@ -167,25 +167,29 @@ impl Keeper {
             self.wait(link)?;
             self.forget_signals();
             self.take_orders(link);
-            self.look_at_exec(link);
-            if self.has_begun() {
-                for output in &mut self.outputs {
-                    output.read(&mut self.record, link);
-                }
-            }
-            self.stdin.write();
+            self.relay(link);
             self.look_at_children();
-            link.flush();
-            // Sending, too, finds out that nobody is there, and after that nothing wakes us.
-            if link.is_closed() {
-                self.end();
-            }
             self.sweep();
         }
         for output in &mut self.outputs {
             output.drain(&mut self.record, link);
         }
         Ok(())
+    }
+
+    /// Passes on what there is in both directions. Sending, too, may find that nobody is there; nothing wakes us later.
+    fn relay(&mut self, link: &mut Link) {
+        self.look_at_exec(link);
+        if self.has_begun() {
+            for output in &mut self.outputs {
+                output.read(&mut self.record, link);
+            }
+        }
+        self.stdin.write();
+        link.flush();
+        if link.is_closed() {
+            self.end();
+        }
     }
 
     /// Waits for anything at all. What is ready is found out by trying: every descriptor is non-blocking.
@@ -309,3 +313,6 @@ impl Keeper {
         Report::Gone(Gone { code, signal, tail: self.record.tail(), n_dropped })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
 //! Output: lines, floods, the log. **S2**.
-use crate::support::{House, is_alive, keeper_of, line, rest, until, until_file};
+use crate::support::{House, keeper_of, line, rest, until, until_file};
 use motorpool_supervisor::{Heard, Source};
 use std::fs;
 
@@ -89,26 +89,4 @@ async fn output_is_in_the_log_too() {
     rest(&mut house.launcher.launch(order).await.expect("a shell")).await;
     assert!(house.path("engine.log.1").exists(), "12 MB are more than one file");
     until("the log is small", || fs::metadata(&log).expect("a log").len() < 11 << 20).await;
-}
-
-#[tokio::test]
-async fn an_engine_that_prints_at_once_is_heard_after_it_is_said_to_run() {
-    let house = House::new();
-    for n in 0..200 {
-        let (lines, gone) =
-            rest(&mut house.launcher.launch(house.program("/bin/echo", &["first"])).await.expect("it runs")).await;
-        assert_eq!((lines.as_slice(), gone.code), (&["first".to_owned()][..], Some(0)), "{n}");
-    }
-}
-
-#[tokio::test]
-async fn an_engine_falls_silent_and_dies_with_a_supervisor_that_left_in_the_middle_of_its_lines() {
-    let house = House::new();
-    for _ in 0..50 {
-        let mut engine = house.run("yes a line of some length | head -n 20000; read x").await;
-        line(&mut engine).await;
-        let (keeper, pid) = (keeper_of(&engine), engine.process().pid);
-        drop(engine);
-        until("both are dead", || !is_alive(keeper) && !is_alive(pid)).await;
-    }
 }

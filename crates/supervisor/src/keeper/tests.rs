@@ -1,0 +1,62 @@
+//! What is passed on when, on sockets and pipes whose other ends are the test's.
+use super::*;
+use crate::wire::Deframer;
+use std::{
+    io::{PipeWriter, Read as _},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+};
+
+/// A keeper of nothing, what its engine would print to, and the supervisor's end.
+fn at(stage: Stage) -> (Keeper, Link, PipeWriter, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let pipe = || io::pipe().expect("a pipe");
+    let ((stdout, prints), (stderr, _), (_, stdin)) = (pipe(), pipe(), pipe());
+    let keeper = Keeper {
+        tree: Tree::new(u32::MAX, &crate::nonce::Nonce::draw().expect("random bits")),
+        signals: SignalFd::new(&SigSet::empty()).expect("a descriptor"),
+        stage,
+        stdin: Feed::new(stdin.into()).expect("a pipe"),
+        outputs: [(Source::Stdout, stdout), (Source::Stderr, stderr)]
+            .map(|(source, pipe)| Output::new(source, pipe.into()).expect("a pipe")),
+        record: Record::new(None),
+    };
+    (keeper, Link::new(theirs.into()).expect("a socket"), prints, ours)
+}
+
+/// What has been sent so far.
+fn heard(supervisor: &mut UnixStream) -> Vec<Report> {
+    supervisor.set_nonblocking(true).expect("a socket");
+    let (mut deframer, mut bytes) = (Deframer::new(), [0; 4096]);
+    while let Ok(n @ 1..) = supervisor.read(&mut bytes) {
+        deframer.push(&bytes[..n]);
+    }
+    std::iter::from_fn(|| deframer.next_message().expect("reports")).collect()
+}
+
+#[test]
+fn what_an_engine_prints_is_passed_on_only_after_it_is_said_to_run() {
+    let (exec, not_yet) = io::pipe().expect("a pipe");
+    let outcomes = Outcomes(File::from(OwnedFd::from(exec)));
+    fcntl(&outcomes.0, FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).expect("a pipe");
+    let (mut keeper, mut link, mut prints, mut supervisor) = at(Stage::Execing { outcomes });
+    prints.write_all(b"early\n").expect("a reader");
+    keeper.relay(&mut link);
+    assert_eq!(heard(&mut supervisor), []);
+    drop(not_yet);
+    keeper.relay(&mut link);
+    let early = Report::Line { source: Source::Stdout, text: "early".into(), n_dropped: 0 };
+    assert_eq!(heard(&mut supervisor), [Report::Running, early]);
+}
+
+#[test]
+fn a_supervisor_that_is_found_gone_only_by_sending_ends_the_engine() {
+    let (mut keeper, mut link, mut prints, supervisor) = at(Stage::Running);
+    keeper.relay(&mut link);
+    assert!(matches!(keeper.stage, Stage::Running));
+    // To us it looks as if nothing more came, not as an end.
+    supervisor.shutdown(Shutdown::Read).expect("open");
+    prints.write_all(b"a line\n").expect("a reader");
+    keeper.relay(&mut link);
+    assert!(matches!(keeper.stage, Stage::Ending { .. }));
+}
