@@ -28,11 +28,6 @@ impl HostShape {
             Self::SystemRam => "system-ram",
         }
     }
-
-    /// The shape with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Unified, Self::DiscreteGpu, Self::SystemRam].into_iter().find(|shape| shape.as_str() == name)
-    }
 }
 
 /// Everything that [`decide_shape`] looks at.
@@ -106,22 +101,6 @@ pub enum Spillover {
     On,
     /// No.
     Off,
-}
-
-impl Spillover {
-    /// The stable name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
-
-    /// The setting with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Auto, Self::On, Self::Off].into_iter().find(|setting| setting.as_str() == name)
-    }
 }
 
 /// A machine. The default has no memory that we know of and therefore no enforced budget.
@@ -211,17 +190,5 @@ mod tests {
     fn no_device_is_system_memory_and_an_unknown_size_is_not_a_large_one() {
         assert_eq!(shape(64, &[]), HostShape::SystemRam);
         assert_eq!(shape(64, &[Seen::Listed(None)]), HostShape::DiscreteGpu);
-    }
-
-    #[test]
-    fn names_are_read_as_they_are_written() {
-        for shape in [HostShape::Unified, HostShape::DiscreteGpu, HostShape::SystemRam] {
-            assert_eq!(HostShape::from_name(shape.as_str()), Some(shape));
-        }
-        for setting in [Spillover::Auto, Spillover::On, Spillover::Off] {
-            assert_eq!(Spillover::from_name(setting.as_str()), Some(setting));
-        }
-        assert_eq!(HostShape::from_name("ram"), None);
-        assert_eq!(Spillover::from_name(""), None);
     }
 }

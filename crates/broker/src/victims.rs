@@ -61,22 +61,6 @@ struct Victims {
     members: Vec<usize>,
 }
 
-impl Policy {
-    /// The stable name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::DemandLru => "demand-lru",
-            Self::Lru => "lru",
-            Self::Gdsf => "gdsf",
-        }
-    }
-
-    /// The policy with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::DemandLru, Self::Lru, Self::Gdsf].into_iter().find(|policy| policy.as_str() == name)
-    }
-}
-
 impl<'a> Ranking<'a> {
     pub(crate) fn of<'m>(ledger: &Ledger, policy: Policy, candidates: impl Iterator<Item = &'m Movable<'a>>) -> Self
     where

@@ -50,18 +50,6 @@ pub enum HostShape {
     SystemRam,
 }
 
-impl HostShape {
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Unified => "unified",
-            Self::DiscreteGpu => "discrete-gpu",
-            Self::SystemRam => "system-ram",
-        }
-    }
-}
-
 /// Whether accelerated models side by side may take more than graphics devices hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -73,17 +61,6 @@ pub enum Spillover {
     On,
     /// No: one model alone may still use both memories.
     Off,
-}
-
-impl Spillover {
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
 }
 
 /// `[[device]]`: what the operator says of a graphics device.

@@ -115,17 +115,6 @@ pub enum Policy {
     Gdsf,
 }
 
-impl Policy {
-    /// The name in configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::DemandLru => "demand-lru",
-            Self::Lru => "lru",
-            Self::Gdsf => "gdsf",
-        }
-    }
-}
-
 /// How long an engine may take to become ready.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]

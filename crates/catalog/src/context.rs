@@ -35,15 +35,6 @@ pub enum Profile {
     Agent,
 }
 
-impl Profile {
-    /// The name in the catalog.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-        }
-    }
-}
-
 struct Wish(Within);
 
 impl de::Visitor<'_> for Wish {
