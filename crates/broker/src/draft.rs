@@ -374,4 +374,15 @@ mod tests {
         assert_eq!((slots(Bytes::gib(8)), slots(Bytes::mib(1))), (4, 1));
         assert_eq!(draft(&large, &[], &Subject { shape: None, ..subject() }).plan.slots, 1, "nothing is known");
     }
+
+    #[test]
+    fn what_lies_in_system_memory_takes_no_slot_of_a_card() {
+        let cards = vec![Card { id: DeviceId("CUDA0".into()), total: Bytes::gib(64), reserve: Bytes::ZERO }];
+        let host = Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(128), cards, ..Host::default() };
+        let mut ledger = Ledger::new(host.bounds());
+        let slots = |ledger: &Ledger| draft(ledger, &[], &subject()).plan.slots;
+        assert_eq!(slots(&ledger), 4);
+        assert_eq!(ledger.reserve(Spawn(1), Claim::private(Bytes::gib(90))), Verdict::Admit);
+        assert_eq!(slots(&ledger), 4);
+    }
 }

@@ -1,5 +1,5 @@
 //! What models would take and whether they fit, asked before anything is started.
-use crate::support::{assert_serves, n_starts};
+use crate::support::{assert_refused, assert_serves, n_starts};
 use motorpool_testkit::Behaviour;
 use motorpool_tests::e2e::{House, Outcome};
 use motorpool_vocab::GIB;
@@ -146,5 +146,32 @@ async fn a_running_daemon_says_what_would_go_and_nothing_goes() {
     assert!(explained.stdout.contains("fits once what is idle is unloaded: llama-server:a:0"), "{explained:?}");
     assert_eq!(daemon.until_phase("a", &["ready"]).await.phase, "ready");
     assert!(!daemon.log().contains("capacity broker denied"), "a question is no refusal");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_question_to_the_daemon_is_bounded_and_a_wrong_one_says_what_is_right() {
+    let mut house = House::new();
+    house.fake_with("a", &Behaviour::default(), "");
+    let daemon = house.start().await;
+    let path = "/api/motorpool/v1/plan";
+    for (question, param) in [
+        (json!({"models": []}), "models"),
+        (json!({"models": ["a"], "replicas": 257}), "models"),
+        (json!({"models": ["a", "a"], "replicas": 129}), "models"),
+        (json!({"models": ["a"], "replicas": 0}), "models"),
+        (json!({"models": ["a"], "context": 255}), "context"),
+        (json!({"models": ["a"], "context": 16_777_217}), "context"),
+        (json!({"models": ["a"], "context": "all"}), "models"),
+    ] {
+        let answer = daemon.control().post(path, &question).await.expect("an answer");
+        let error = assert_refused(&answer, 400, "invalid_request");
+        assert_eq!(error["param"], param, "{question}: {error}");
+    }
+    for context in [json!(256), json!("max"), json!(null)] {
+        let question = json!({"models": ["a"], "context": context, "replicas": 256});
+        let answer = daemon.control().post(path, &question).await.expect("an answer");
+        assert_eq!((answer.status.as_u16(), answer.json()["outlooks"].as_array().map(Vec::len)), (200, Some(256)));
+    }
     daemon.stop().await;
 }

@@ -215,3 +215,16 @@ fn a_question_about_launches_sees_each_beside_those_before_it_and_changes_nothin
     assert_eq!(twice[1].key.replica(), 1, "named again, it is another copy");
     assert_eq!(w.pool.snapshot(w.now), before);
 }
+
+#[test]
+fn a_question_about_launches_stands_behind_the_builds_that_wait() {
+    let mut w = world(cards(&[8]));
+    w.resident("a");
+    w.pass(Duration::from_secs(11));
+    w.acquire("b");
+    w.check_all();
+    assert_eq!(w.pool.snapshot(w.now).waiters.len(), 1, "it waits for a drain");
+    let c = Prospect { key: key("c"), model: w.model("c"), facts: Ok(facts()) };
+    let outlook = w.pool.outlook(w.now, vec![c]);
+    assert!(matches!(&outlook[0].becomes, Becomes::Denied(_)), "the card is promised to b: {outlook:?}");
+}
