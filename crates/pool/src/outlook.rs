@@ -2,11 +2,7 @@
 //!
 //! Several are judged one after the other, behind the builds that wait, as if each of them had got its room: what an
 //! earlier one claims is taken and stays, and what would go for it is gone.
-use crate::{
-    Denial, Facts, Pool, StartFault,
-    entry::{EntryId, Step},
-    subject::subject,
-};
+use crate::{Denial, Facts, Pool, StartFault, entry::EntryId, subject::subject};
 use motorpool_broker::{Draft, Ledger, Placement, Query, Room, Verdict, draft, pick_room};
 use motorpool_catalog::Model;
 use motorpool_vocab::{Claim, EngineKey, ModelId, Now, Spawn};
@@ -75,7 +71,7 @@ impl Pool {
 
     /// The ledger as if every build that waits had got the room that it was judged to get.
     fn after_the_waiting(&self) -> Then {
-        let leaving = self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, _)| *spawn).collect();
+        let leaving = self.leaving().map(|(spawn, _)| spawn).collect();
         let mut then = Then { ledger: self.ledger.clone(), fixed: self.fixed_spawns(), leaving, next: Spawn(u64::MAX) };
         for waiting in self.waiting_in_order().into_iter().filter_map(|entry| self.entries[entry].waiting()) {
             let gone: Vec<Spawn> = waiting.drains.iter().filter_map(|victim| self.entries[*victim].spawn()).collect();

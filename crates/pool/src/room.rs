@@ -85,8 +85,7 @@ impl Pool {
     /// What is to be done for the build of `entry`, if it waits for room.
     fn judge(&self, now: Now, entry: EntryId, spoken: &Spoken) -> Option<Room> {
         let waiting = self.entries[entry].waiting()?;
-        let leaving: Vec<Spawn> =
-            self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, _)| *spawn).collect();
+        let leaving: Vec<Spawn> = self.leaving().map(|(spawn, _)| spawn).collect();
         let draining: Vec<Spawn> = spoken.drains.iter().filter_map(|e| self.entries[*e].spawn()).collect();
         let query = Query {
             load: &waiting.draft.load,
@@ -99,6 +98,11 @@ impl Pool {
         let candidates: Vec<_> =
             self.by_spawn.values().filter_map(|victim| self.candidate(now, entry, *victim, spoken)).collect();
         Some(pick_room(&self.ledger, &query, &candidates))
+    }
+
+    /// Children on their way out, whose bytes will come back.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = (Spawn, &EngineKey)> + '_ {
+        self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, t)| (*spawn, &t.key))
     }
 
     /// Who never leaves by itself: pinned engines, and children that cannot be killed.

@@ -70,7 +70,7 @@ impl Pool {
             .filter_map(|entry| {
                 let waiting = entry.waiting()?;
                 let drained = waiting.drains.iter().map(|victim| self.entries[*victim].key.clone());
-                let leaving = self.teardowns.values().filter(|t| t.step != Step::Stuck).map(|t| t.key.clone());
+                let leaving = self.leaving().map(|(_, key)| key.clone());
                 Some(WaiterView {
                     key: entry.key.clone(),
                     since: waiting.since,

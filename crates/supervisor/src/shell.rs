@@ -204,14 +204,19 @@ impl Shell {
     /// What would become of launches is asked once all of them were looked at.
     fn look_at(&self, id: RequestId, launches: Vec<(EngineKey, Arc<Model>)>) {
         let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
-        spawn_blocking(move || {
+        let looked = move || {
             // Each model once, however many copies of it.
             let mut seen: HashMap<*const Model, Result<Facts, StartFault>> = HashMap::new();
             let prospect = |(key, model): (EngineKey, Arc<Model>)| {
                 let facts = seen.entry(Arc::as_ptr(&model)).or_insert_with(|| workshop.check(&model)).clone();
                 Prospect { key, model, facts }
             };
-            post(&inbox, Input::Consider { id, prospects: launches.into_iter().map(prospect).collect() });
+            launches.into_iter().map(prospect).collect()
+        };
+        tokio::spawn(async move {
+            // A look that broke off is answered too: with nothing.
+            let prospects = spawn_blocking(looked).await.unwrap_or_default();
+            post(&inbox, Input::Consider { id, prospects });
         });
     }
 
