@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::{collections::HashMap, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::spawn_blocking,
+    task::{JoinSet, spawn_blocking},
     time::{Instant, sleep, timeout},
 };
 
@@ -70,6 +70,9 @@ impl Shell {
 
     pub(crate) async fn run(mut self) {
         self.settle().await;
+        // Ends with this loop.
+        let mut meter = JoinSet::new();
+        meter.spawn(Arc::clone(&self.workshop.meter).run(self.inbox.clone()));
         while let Some(post) = self.next().await {
             self.outside.shared.turned(now());
             self.take(post);
