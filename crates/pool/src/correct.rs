@@ -4,9 +4,10 @@
 //! | part | line |
 //! | --- | --- |
 //! | private memory, buffers reported | the larger of reported buffers + what comes beside them, and what was measured |
-//! | private memory, not reported | the larger of what was planned and what was measured; what was planned as mapped and is not counts as private |
-//! | the whole, where its parts are not known (declared, or no header) | never less than planned; what is mapped of it is shared |
-//! | a file | what is mapped of it, never what is resident |
+//! | private memory, not reported | the larger of what was planned and what was measured |
+//! | a file, buffers reported | what is mapped of it, never what is resident |
+//! | a file, not reported | what is mapped of it, and what was to be mapped, until that is seen as private memory |
+//! | the whole, where its parts are not known (declared, or no header) | never less than planned, whatever is reported; what is mapped of it is shared |
 //! | a device | what its driver shows |
 //!
 //! Beside reported buffers comes what was promised and grows later (prompt cache, checkpoints) and what no report holds
@@ -22,7 +23,7 @@
 //! * **M4** a correction ends no lease.
 use crate::{Measured, Pool, Reported};
 use motorpool_vocab::{Bytes, Claim, DeviceId, EventKind, FileId, Now, Spawn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one child's memory.
 #[derive(Clone, Debug)]
@@ -72,36 +73,62 @@ impl Account {
 
     /// What is to be reserved for it.
     pub(crate) fn line(&self) -> Claim {
-        let ram_files = match &self.files {
-            None => self.planned.ram_files.clone(),
-            Some(files) => files.iter().map(|(id, bytes)| (*id, *bytes)).filter(|(_, b)| !b.is_zero()).collect(),
-        };
+        let (ram_private, ram_files) = self.memory();
         let mut device = self.planned.device.clone();
         device.extend(self.device.iter().map(|(id, bytes)| (id.clone(), *bytes)));
-        let line = Claim { device, ram_private: self.private_part(), ram_files, accelerated: self.planned.accelerated };
+        let line = Claim { device, ram_private, ram_files, accelerated: self.planned.accelerated };
         // Where devices share system memory, all of a child that uses them counts as theirs.
         let shares = self.planned.device.is_empty() && !self.planned.accelerated.is_zero();
         if shares { Claim { accelerated: line.total(), ..line } } else { line }
     }
 
-    fn private_part(&self) -> Bytes {
+    /// Private memory, and files.
+    fn memory(&self) -> (Bytes, BTreeSet<(FileId, Bytes)>) {
         let measured = self.private.unwrap_or_default();
-        match (self.buffers, self.beside, self.private) {
-            (Some(buffers), Some(beside), Some(_)) => buffers.saturating_add(beside).max(measured),
-            (Some(buffers), Some(beside), None) => buffers.saturating_add(beside).max(self.unreported()),
-            _ => self.unreported().max(measured),
+        let Some(mapped) = &self.files else {
+            return (self.floor(Bytes::ZERO).max(measured), self.planned.ram_files.clone());
+        };
+        if self.is_reported() {
+            return (self.floor(Bytes::ZERO).max(measured), charged(mapped.clone()));
+        }
+        let mut files = mapped.clone();
+        let missing =
+            |(id, bytes): &(FileId, Bytes)| (*id, bytes.saturating_sub(mapped.get(id).copied().unwrap_or_default()));
+        let missing: Vec<_> = self.planned.ram_files.iter().map(missing).collect();
+        let floor = self.floor(Bytes::sum(mapped.values().chain(missing.iter().map(|(_, b)| b)).copied()));
+        let private = floor.max(measured);
+        // What was to be mapped and is not stays charged until it is seen as private memory.
+        let mut found = private.saturating_sub(floor);
+        for (id, bytes) in missing {
+            let entry = files.entry(id).or_default();
+            *entry = entry.saturating_add(bytes.saturating_sub(found));
+            found = found.saturating_sub(bytes);
+        }
+        (private, charged(files))
+    }
+
+    /// The least that its private memory is charged when files are charged so much of system memory.
+    fn floor(&self, files: Bytes) -> Bytes {
+        match (self.buffers, self.beside) {
+            (Some(buffers), Some(beside)) if self.private.is_some() => buffers.saturating_add(beside),
+            (Some(buffers), Some(beside)) => buffers.saturating_add(beside).max(self.planned.ram_private),
+            (None, Some(_)) => self.planned.ram_private,
+            // Of a whole nobody knows what was meant as private: what more is mapped of it is less private.
+            (_, None) => {
+                let planned = Bytes::sum(self.planned.ram_files.iter().map(|(_, bytes)| *bytes));
+                self.planned.ram_private.saturating_sub(files.saturating_sub(planned))
+            }
         }
     }
 
-    /// Private memory as planned, as far as files do not hold it.
-    fn unreported(&self) -> Bytes {
-        let Some(files) = &self.files else { return self.planned.ram_private };
-        let planned_files = Bytes::sum(self.planned.ram_files.iter().map(|(_, bytes)| *bytes));
-        let whole = self.planned.ram_private.saturating_add(planned_files);
-        let rest = whole.saturating_sub(Bytes::sum(files.values().copied()));
-        // Of a whole nobody knows what of it was meant as private.
-        if self.beside.is_some() { rest.max(self.planned.ram_private) } else { rest }
+    /// Whether what was reported says where all of it is.
+    fn is_reported(&self) -> bool {
+        self.buffers.is_some() && self.beside.is_some()
     }
+}
+
+fn charged(files: BTreeMap<FileId, Bytes>) -> BTreeSet<(FileId, Bytes)> {
+    files.into_iter().filter(|(_, bytes)| !bytes.is_zero()).collect()
 }
 
 /// Each entry becomes the larger of both.

@@ -67,7 +67,11 @@ fn without_a_report_nothing_is_given_back() {
     let plan = planned(800, 900);
     assert_eq!(after(&plan, BESIDE, &[seen(120, 900)]), mib(800, 900));
     assert_eq!(after(&plan, BESIDE, &[seen(850, 900)]), mib(850, 900));
-    assert_eq!(after(&plan, BESIDE, &[seen(120, 0)]), mib(1700, 0), "it reads its weights instead of mapping them");
+    assert_eq!(after(&plan, BESIDE, &[seen(120, 0)]), mib(800, 900), "nothing says that it will not map them");
+    assert_eq!(after(&plan, BESIDE, &[seen(1600, 0)]), mib(1600, 100), "it reads its weights instead");
+    assert_eq!(after(&plan, BESIDE, &[seen(1800, 0)]), mib(1800, 0));
+    assert_eq!(after(&plan, None, &[seen(120, 0)]), mib(800, 900), "nor of a whole");
+    assert_eq!(after(&plan, None, &[seen(120, 1000)]), mib(700, 1000));
     assert_eq!(after(&plan, BESIDE, &[seen(120, 950)]), mib(800, 950));
 }
 
@@ -140,10 +144,11 @@ fn where_devices_share_system_memory_all_of_the_line_is_theirs() {
 
 fn any_measured() -> impl Strategy<Value = Measured> {
     let size = || prop::option::of(0u64..3000);
-    (prop::bool::ANY, size(), size(), size()).prop_map(|(reports, private, mapped, device)| Measured {
+    let files = prop::option::of(prop::collection::btree_map(1u64..4, 0u64..2000, 0..4));
+    (prop::bool::ANY, size(), files, size()).prop_map(|(reports, private, files, device)| Measured {
         reported: reports.then(usual_report),
         private: private.map(Bytes::mib),
-        files: mapped.map(mapped_files),
+        files: files.map(|all| all.into_iter().map(|(n, mib)| (file(n), Bytes::mib(mib))).collect()),
         device: device.map(|mib| (DeviceId("A".into()), Bytes::mib(mib))).into_iter().collect(),
     })
 }
@@ -157,7 +162,8 @@ proptest! {
         all in prop::collection::vec(any_measured(), 1..12),
     ) {
         let device = card.map(|mib| (DeviceId("A".into()), Bytes::mib(mib))).into_iter().collect();
-        let plan = Claim { device, ..planned(private, mapped) };
+        let mut plan = Claim { device, ..planned(private, mapped) };
+        plan.ram_files.insert((file(2), Bytes::mib(500)));
         let mut account = Account::new(plan.clone(), beside.map(Bytes::mib));
         let memory = |claim: &Claim| claim.total().saturating_sub(Bytes::sum(claim.device.values().copied()));
         let (mut before, mut settled) = (plan.clone(), false);
