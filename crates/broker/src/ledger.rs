@@ -4,7 +4,7 @@
 //! back, whatever happens under its key meanwhile. Bounds and readings may change at any time; that evicts nothing by
 //! itself, and a pool that is over its bound gets no new grant.
 use crate::{
-    Bounds, Budget, CardBounds, Which,
+    Bounds, Budget, CardBounds, Overflow, Which,
     charges::{Charges, Numbers, Weighed, quantity},
     limits::{Limits, Pools, share_now},
     lines::{Line, Lines},
@@ -63,18 +63,6 @@ pub struct Shortfall {
     pub ram: Bytes,
 }
 
-/// By how much the ledger is over its bounds now. All zero: it is not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Overflow {
-    /// Past the total budget.
-    pub total: Bytes,
-    /// Past the shares of cards; only those that are passed.
-    pub devices: BTreeMap<DeviceId, Bytes>,
-    /// Past the share of system memory.
-    pub ram: Bytes,
-}
-
 /// What the machine says about one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
@@ -85,7 +73,7 @@ pub struct Reading {
 }
 
 /// A pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// A card.
     Card(DeviceId),
@@ -238,18 +226,26 @@ impl Ledger {
 
     /// `shareNow(d)`: what may be reserved on a card now; nothing on one that nobody knows.
     pub fn share_now(&self, id: &DeviceId) -> Bytes {
+        self.card_share(id, self.sight_of(id))
+    }
+
+    /// `ramShareNow`: what may be reserved of system memory now, 2 GiB left to the system.
+    pub fn ram_share_now(&self) -> Bytes {
+        self.ram_share(self.system)
+    }
+
+    fn card_share(&self, id: &DeviceId, sight: Sight) -> Bytes {
         let Some(card) = self.bounds.cards.iter().find(|card| card.id == *id) else { return Bytes::ZERO };
-        match self.sight_of(id) {
+        match sight {
             Sight::Known { foreign } => share_now(card.share, card.total, &[card.reserve, foreign]),
             Sight::Trusted => share_now(card.share, card.total, &[card.reserve]),
             Sight::Unknown => Bytes::ZERO,
         }
     }
 
-    /// `ramShareNow`: what may be reserved of system memory now, 2 GiB left to the system.
-    pub fn ram_share_now(&self) -> Bytes {
+    fn ram_share(&self, sight: Sight) -> Bytes {
         let (share, total, reserve) = (self.bounds.ram_share, self.bounds.ram, self.bounds.ram_reserve);
-        match self.system {
+        match sight {
             Sight::Known { foreign } => share_now(share, total, &[reserve, SYSTEM_MARGIN, foreign]),
             Sight::Trusted => share_now(share, total, &[reserve, SYSTEM_MARGIN]),
             Sight::Unknown => Bytes::ZERO,
@@ -279,30 +275,47 @@ impl Ledger {
 
     /// What is reserved on a card.
     pub fn committed_on(&self, id: &DeviceId) -> Bytes {
-        self.numbers.find_device(id).map_or(Bytes::ZERO, |n| quantity(self.charges.device(n)))
+        self.on_card(&self.charges, id)
     }
 
     /// What is reserved of system memory; on a unified host that is everything.
     pub fn committed_ram(&self) -> Bytes {
-        quantity(match Pools::of(&self.bounds) {
-            Pools::One => self.charges.total(),
-            Pools::Apart => self.charges.ram(),
-        })
+        self.in_ram(&self.charges)
     }
 
-    /// By how much the pools are over their bounds now.
+    /// By how much the pools are over their bounds now. A pool that nobody knows takes nothing new and is not over.
     pub fn overflow(&self) -> Overflow {
+        self.overflow_of(&self.charges)
+    }
+
+    /// The same if `spawns` had no lines.
+    pub fn overflow_without(&self, spawns: &[Spawn]) -> Overflow {
+        self.overflow_of(&Scratch::without(self, spawns).mark())
+    }
+
+    fn overflow_of(&self, charges: &Charges) -> Overflow {
         let Some(limits) = &self.limits else { return Overflow::default() };
-        let cards = self
-            .bounds
-            .cards
-            .iter()
-            .map(|card| (card.id.clone(), self.committed_on(&card.id).saturating_sub(self.share_now(&card.id))));
+        let over = |card: &CardBounds| {
+            let share = self.card_share(&card.id, self.sight_of(&card.id).or_trusted());
+            self.on_card(charges, &card.id).saturating_sub(share)
+        };
+        let cards = self.bounds.cards.iter().map(|card| (card.id.clone(), over(card)));
         Overflow {
-            total: quantity(self.charges.total().saturating_sub(limits.total)),
+            total: quantity(charges.total().saturating_sub(limits.total)),
             devices: cards.filter(|(_, by)| !by.is_zero()).collect(),
-            ram: self.committed_ram().saturating_sub(quantity(limits.ram)),
+            ram: self.in_ram(charges).saturating_sub(self.ram_share(self.system.or_trusted())),
         }
+    }
+
+    fn on_card(&self, charges: &Charges, id: &DeviceId) -> Bytes {
+        self.numbers.find_device(id).map_or(Bytes::ZERO, |n| quantity(charges.device(n)))
+    }
+
+    fn in_ram(&self, charges: &Charges) -> Bytes {
+        quantity(match Pools::of(&self.bounds) {
+            Pools::One => charges.total(),
+            Pools::Apart => charges.ram(),
+        })
     }
 
     pub(crate) fn charges(&self) -> &Charges {
@@ -366,6 +379,13 @@ impl Ledger {
     }
 }
 
+impl Sight {
+    /// Where nothing is known, the ledger alone.
+    fn or_trusted(self) -> Self {
+        if self == Self::Unknown { Self::Trusted } else { self }
+    }
+}
+
 impl Shortfall {
     /// Whether everything fits.
     pub fn fits(&self) -> bool {
@@ -376,13 +396,6 @@ impl Shortfall {
     pub fn most(&self) -> Bytes {
         let most = self.total.max(self.co_residency).max(self.ram);
         self.devices.values().copied().fold(most, Bytes::max)
-    }
-}
-
-impl Overflow {
-    /// Whether nothing is over.
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
     }
 }
 

@@ -39,6 +39,7 @@ mod host;
 mod ledger;
 mod limits;
 mod lines;
+mod overflow;
 mod placement;
 mod plan;
 mod room;
@@ -51,12 +52,13 @@ pub use budget::{Budget, BudgetSetting};
 pub use denial::{Cause, Denial, Measured, Reason, Shares};
 pub use draft::{BatchRule, Draft, FixedSettings, Source, Subject, draft};
 pub use host::{Card, Evidence, Host, HostShape, Platform, Seen, Spillover, decide_shape};
-pub use ledger::{Excess, Ledger, Overflow, Place, PoolFigures, Reading, Shortfall, Sight, Verdict};
+pub use ledger::{Excess, Ledger, Place, PoolFigures, Reading, Shortfall, Sight, Verdict};
 pub use limits::Which;
+pub use overflow::Overflow;
 pub use placement::{Company, Placement, pick_placement};
 pub use plan::{ContextWish, Fitted, KvType, LaunchPlan, Profile, Scale, Sized, Sizing, Wishes, plan_launch};
 pub use room::{Candidate, Proof, Query, Room, Standing, pick_room};
 pub use split::{ALL_LAYERS, Choice, Load, Mapping, Parts, Split};
 pub use victims::Policy;
-// What `pool` hands through from the header to the estimate.
-pub use motorpool_gguf::{Calibration, ModelShape, Purpose, SlidingWindow};
+// What `pool` hands through from the header to the estimate, and what an engine says that it took.
+pub use motorpool_gguf::{Calibration, ModelShape, Purpose, Reported, SlidingWindow};

@@ -110,6 +110,19 @@ impl Parts {
             cpu_moe: choice.cpu_moe.unwrap_or(0).min(n),
         })
     }
+
+    /// What a launch by `split` takes of system memory beside the buffers that its engine reports: what grows later
+    /// (prompt cache, checkpoints), what it takes beside buffers, and what it makes without a word. `None`: the parts
+    /// are not known.
+    pub fn beside_buffers(&self, split: &Split) -> Option<Bytes> {
+        let Self::Known { footprint: f, .. } = self else { return None };
+        let always = Bytes::sum([f.prompt_cache, f.checkpoints, f.baseline]);
+        let (on_cards, offloads) = (!split.devices.is_empty(), split.gpu_layers > 0);
+        let projector = if on_cards { Bytes::ZERO } else { f.projector };
+        // Where devices share system memory, so do their drivers.
+        let driver = if offloads && !on_cards { f.device_overhead } else { Bytes::ZERO };
+        Some(Bytes::sum([always, projector, driver]))
+    }
 }
 
 impl Split {
@@ -345,6 +358,18 @@ mod tests {
         assert_eq!(two.device, [(DeviceId("A".into()), Bytes::mib(110 + 50 + 320))].into(), "one layer and the output");
         assert_eq!(two.ram_private, Bytes::mib(ALWAYS + 5 + 3 * 10));
         assert_eq!(two.accelerated, all.accelerated, "what was planned for a card");
+    }
+
+    #[test]
+    fn beside_reported_buffers_there_is_what_grows_and_what_nobody_reports() {
+        let f = Footprint { projector: Bytes::mib(7), draft: Bytes::mib(9), ..footprint(0) };
+        let parts = Parts::Known { footprint: f, files: vec![], mapping: Mapping::SystemMemory };
+        let always = 64 + 8 + 46;
+        assert_eq!(parts.beside_buffers(&Split::processor()), Some(Bytes::mib(always + 7)));
+        assert_eq!(parts.beside_buffers(&split(&[("A", 5)], 0)), Some(Bytes::mib(always)), "the card has it");
+        let shared = Split { gpu_layers: 5, ..Split::default() };
+        assert_eq!(parts.beside_buffers(&shared), Some(Bytes::mib(always + 7 + 300)));
+        assert_eq!(Parts::Lump(Claim::private(Bytes::gib(1))).beside_buffers(&shared), None);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub use process::{
     has_environment, n_open_fds, observe_io, observe_memory, observe_process, pids, processes, processes_with,
 };
 pub use ram::{Ram, observe_ram};
-pub use tree::{TreeMemory, observe_mapped_files, observe_tree};
+pub use tree::{TreeMemory, observe_mapped_files, observe_private, observe_tree};
 
 use std::{io, path::PathBuf};
 

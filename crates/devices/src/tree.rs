@@ -24,12 +24,19 @@ pub struct TreeMemory {
 /// Sums over `pids`, each of the tree once. `root` is `/` but in tests. Asking for the share makes the kernel walk
 /// every page table: milliseconds for each GiB.
 pub fn observe_tree(root: &Path, pids: &[u32]) -> TreeMemory {
-    let mut tree = TreeMemory { pss: Some(Bytes::ZERO), anonymous: Some(Bytes::ZERO), swapped: Some(Bytes::ZERO) };
+    let mut pss = Some(Bytes::ZERO);
     for pid in pids {
-        let folder = root.join(format!("proc/{pid}"));
-        let rollup = File::read(&folder.join("smaps_rollup"));
-        let status = File::read(&folder.join("status"));
-        add(&mut tree.pss, rollup.field("Pss:", "Rss:"));
+        let rollup = File::read(&root.join(format!("proc/{pid}/smaps_rollup")));
+        add(&mut pss, rollup.field("Pss:", "Rss:"));
+    }
+    TreeMemory { pss, ..observe_private(root, pids) }
+}
+
+/// [`observe_tree`] without the share: the kernel has these sums at hand.
+pub fn observe_private(root: &Path, pids: &[u32]) -> TreeMemory {
+    let mut tree = TreeMemory { pss: None, anonymous: Some(Bytes::ZERO), swapped: Some(Bytes::ZERO) };
+    for pid in pids {
+        let status = File::read(&root.join(format!("proc/{pid}/status")));
         add(&mut tree.anonymous, status.field("RssAnon:", "VmRSS:"));
         add(&mut tree.swapped, status.field("VmSwap:", "VmRSS:"));
     }
@@ -145,6 +152,7 @@ mod tests {
         let expected = tree(400, 200, 16);
         assert_eq!(observe_tree(root.path(), &[1, 2]), expected);
         assert_eq!(observe_tree(root.path(), &[1, 2, 3]), expected, "one that is gone holds nothing");
+        assert_eq!(observe_private(root.path(), &[1, 2, 3]), TreeMemory { pss: None, ..expected });
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) ->
         width: None,
         demand: 0,
         reserved: Bytes::ZERO,
+        planned: Bytes::ZERO,
+        measured: None,
         last_use: None,
         created: Now::ZERO,
         last_exit,

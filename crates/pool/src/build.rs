@@ -4,6 +4,7 @@
 //! line back when its tree is gone. All joiners get the build's result or its error.
 use crate::{
     Action, BuildId, Facts, HostShape, Launch, Pool, Refusal, StartFault,
+    correct::Account,
     entry::{Drain, EntryId, Loading, Phase, Serving, Waiting},
     subject::subject,
 };
@@ -63,6 +64,7 @@ impl Pool {
         }
         let target = &self.entries[entry];
         let waiting = target.waiting().expect("P1: only a planned build starts");
+        let beside = waiting.draft.load.parts.beside_buffers(&split);
         // With one memory there is nothing to choose between: what the model says is enough.
         let split = (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split);
         let launch = Arc::new(Launch {
@@ -81,6 +83,7 @@ impl Pool {
             stall_at: now.after(self.config.stall_within),
             cap_at: now.after(self.config.load_within),
             progress: None,
+            beside,
         });
         self.by_spawn.insert(spawn, entry);
         self.wait_for_turn(entry);
@@ -119,7 +122,10 @@ impl Pool {
         if closing {
             gate.close();
         }
-        let (ordered_at, pid) = (loading.ordered_at, loading.pid);
+        let (ordered_at, pid, beside) = (loading.ordered_at, loading.pid, loading.beside);
+        if let Some(planned) = self.ledger.line(spawn) {
+            self.accounts.insert(spawn, Account::new(planned.clone(), beside));
+        }
         let key = self.entries[entry].key.clone();
         let drain = Drain::default();
         let serving =

@@ -1,8 +1,10 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
-use crate::{Calibration, Denial, Host, LaunchPlan, ModelShape, Outlook, Prospect, Refusal, Split};
+use crate::{Calibration, Denial, Host, LaunchPlan, ModelShape, Outlook, Place, Prospect, Refusal, Reported, Split};
 use motorpool_catalog::Model;
-use motorpool_vocab::{Bytes, Claim, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Spawn};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use motorpool_vocab::{
+    Bytes, Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Spawn,
+};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// One request to the pool; numbered by the handle in order of arrival. A lease keeps the number of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,6 +119,20 @@ pub enum Input {
         endpoint: Endpoint,
         /// How many requests at a time it really has slots for.
         width: u32,
+    },
+    /// What the tree of a child holds now; counts from ready on.
+    Measured {
+        /// The child.
+        spawn: Spawn,
+        /// What was seen.
+        measured: Measured,
+    },
+    /// A pool was read, or could not be.
+    Reading {
+        /// Which.
+        place: Place,
+        /// What others than our children use there; `None`: it could not be read.
+        foreign: Option<Bytes>,
     },
     /// The child and its whole tree are gone and reaped; or it never came to be.
     Gone {
@@ -320,6 +336,19 @@ pub struct Facts {
     pub shape: Option<Arc<ModelShape>>,
     /// What was measured of the program.
     pub calibration: Calibration,
+}
+
+/// What was seen of one child, by part. `None` is what could not be had: never zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// The buffers that its engine reported while it loaded, all of them; `None` when it does not, or some were missed.
+    pub reported: Option<Reported>,
+    /// Anonymous memory of its tree, swapped or not.
+    pub private: Option<Bytes>,
+    /// Bytes of each of the model's files that its tree has mapped.
+    pub files: Option<BTreeMap<FileId, Bytes>>,
+    /// What the driver of each device shows for its tree; a device that does not tell is left out.
+    pub device: BTreeMap<DeviceId, Bytes>,
 }
 
 /// Why a start failed, or could not be tried.

@@ -29,27 +29,34 @@
 //! * **P7** a fresh engine is not taken before its waiters are served.
 //! * **P9** the ledger equals the private bytes of all spawns not yet returned plus each shared file once.
 //!
+//! A line is corrected by what was measured (`correct.rs`, with the rules and their invariants **M1** to **M4**); what
+//! that puts over a bound is cured by idle engines (`overflow.rs`); what the machine says is trusted for so long
+//! (`sight.rs`).
+//!
 //! Left to the issue that completes the pool: lanes and limits of the queue, replicas, restore after a failed load,
 //! `cut`, load slots, breaker and backoff.
 mod acquire;
 mod admin;
 mod build;
+mod correct;
 mod entry;
 mod input;
 mod outlook;
+mod overflow;
 mod pool;
 mod refusal;
 mod room;
+mod sight;
 mod subject;
 mod teardown;
 mod view;
 
 pub use input::{
-    Action, Answer, Ask, BuildId, Exit, Facts, Force, Grant, Held, Input, Launch, RequestId, StartFault, Want,
+    Action, Answer, Ask, BuildId, Exit, Facts, Force, Grant, Held, Input, Launch, Measured, RequestId, StartFault, Want,
 };
 pub use motorpool_broker::{
     Bounds, Budget, BudgetSetting, Calibration, Card, Denial, Draft, Excess, Host, HostShape, KvType, LaunchPlan,
-    ModelShape, Parts, Placement, Policy, Proof, Spillover, Split, Which,
+    ModelShape, Parts, Place, Placement, Policy, Proof, Reported, Spillover, Split, Which,
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pool::{Pool, PoolConfig};

@@ -1,7 +1,10 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
     Action, Answer, BuildId, Input, RequestId,
+    correct::Account,
     entry::{Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Wait},
+    overflow::Owed,
+    sight::Sights,
 };
 use motorpool_broker::{Host, Ledger, Policy};
 use motorpool_catalog::Catalog;
@@ -63,6 +66,10 @@ pub struct Pool {
     pub(crate) tickets: BTreeMap<RequestId, Ticket>,
     pub(crate) leases: BTreeMap<RequestId, LeaseLine>,
     pub(crate) teardowns: BTreeMap<Spawn, Teardown>,
+    /// What is known of the memory of every child that served, until its bytes are back.
+    pub(crate) accounts: BTreeMap<Spawn, Account>,
+    pub(crate) owed: Owed,
+    pub(crate) sights: Sights,
     pub(crate) mode: Mode,
     pub(crate) releases: Vec<Release>,
     /// When the last input was taken.
@@ -105,6 +112,9 @@ impl Pool {
             tickets: BTreeMap::new(),
             leases: BTreeMap::new(),
             teardowns: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            owed: Owed::default(),
+            sights: Sights::default(),
             mode: Mode::Open,
             releases: Vec::new(),
             at: Now::ZERO,
@@ -128,6 +138,8 @@ impl Pool {
             Input::Launched { spawn, pid } => self.on_launched(spawn, pid),
             Input::Progress { spawn, per_mille } => self.on_progress(now, spawn, per_mille),
             Input::Ready { spawn, endpoint, width } => self.on_ready(now, spawn, endpoint, width),
+            Input::Measured { spawn, measured } => self.on_measured(now, spawn, &measured),
+            Input::Reading { place, foreign } => self.on_reading(now, place, foreign),
             Input::Gone { spawn, exit } => self.on_gone(now, spawn, exit),
             Input::UnloadIdle { id, key } => self.on_unload_idle(now, id, &key),
             Input::Evict { id, key, force } => self.on_evict(now, id, &key, force),
@@ -152,6 +164,12 @@ impl Pool {
             self.settle(now);
         }
         std::mem::take(&mut self.actions)
+    }
+
+    /// The bytes of `spawn` are back.
+    pub(crate) fn release(&mut self, spawn: Spawn) {
+        self.ledger.release(spawn);
+        self.accounts.remove(&spawn);
     }
 
     /// Nothing is evicted by itself: what waits for room is judged by the new bounds from now on.

@@ -29,6 +29,7 @@ struct Spoken {
 impl Pool {
     pub(crate) fn settle(&mut self, now: Now) {
         self.end_finished_drains(now);
+        self.settle_overflow(now);
         let mut spoken = Spoken::default();
         for entry in self.waiting_in_order() {
             self.settle_build(now, entry, &mut spoken);

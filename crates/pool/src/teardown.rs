@@ -108,7 +108,7 @@ impl Pool {
 
     fn on_stopped(&mut self, now: Now, spawn: Spawn, teardown: Teardown, exit: Exit) {
         let Teardown { entry, key, reason, pid, ordered_at, ever_ready, askers, .. } = teardown;
-        self.ledger.release(spawn);
+        self.release(spawn);
         let mut record = record_of(now, spawn, (ordered_at, reason, ever_ready), exit);
         record.pid = record.pid.or(pid);
         self.remember(now, entry, &key, record);
@@ -124,7 +124,7 @@ impl Pool {
     fn bury(&mut self, now: Now, entry: EntryId, record: ExitRecord) {
         let (spawn, key) = (record.spawn, self.entries[entry].key.clone());
         self.by_spawn.remove(&spawn);
-        self.ledger.release(spawn);
+        self.release(spawn);
         self.entries[entry].phase = Phase::Idle;
         self.remember(now, entry, &key, record);
         self.publish(now, EventKind::Released { key, spawn });

@@ -1,10 +1,11 @@
 //! [`Pool::snapshot`]: what outsiders may see, without side effects.
 use crate::{
     Pool,
+    correct::Account,
     entry::{Entry, EntryId, Phase, Step},
 };
 use motorpool_broker::{Place, PoolFigures, Sight};
-use motorpool_vocab::{Bytes, EntryView, Holder, MemoryView, Now, PhaseView, PoolView, Snapshot, WaiterView};
+use motorpool_vocab::{Bytes, EntryView, Holder, MemoryView, Now, PhaseView, PoolView, Snapshot, Spawn, WaiterView};
 
 impl Pool {
     /// The whole pool as it is at `now`: every key that lives or has a history, stuck children beside them.
@@ -14,8 +15,7 @@ impl Pool {
             spawn: Some(*spawn),
             pid: t.pid,
             phase: PhaseView::Stuck,
-            reserved: self.ledger.line(*spawn).map_or(Bytes::ZERO, motorpool_vocab::Claim::total),
-            ..blank(&self.entries[t.entry])
+            ..self.memory_of(Some(*spawn), blank(&self.entries[t.entry]))
         });
         Snapshot {
             at: now,
@@ -58,8 +58,20 @@ impl Pool {
             n_tickets: count(entry.queue.len()),
             width: serving.map(|s| s.gate.width()),
             demand: entry.demand(now),
-            reserved: spawn.and_then(|s| self.ledger.line(s)).map_or(Bytes::ZERO, motorpool_vocab::Claim::total),
-            ..blank(entry)
+            ..self.memory_of(spawn, blank(entry))
+        }
+    }
+
+    /// `view` with what is reserved for `spawn`, what was planned and what was measured.
+    fn memory_of(&self, spawn: Option<Spawn>, view: EntryView) -> EntryView {
+        let Some((spawn, line)) = spawn.and_then(|spawn| Some((spawn, self.ledger.line(spawn)?))) else { return view };
+        let reserved = line.total();
+        let account = self.accounts.get(&spawn);
+        EntryView {
+            reserved,
+            planned: account.map_or(reserved, Account::planned),
+            measured: account.and_then(Account::measured),
+            ..view
         }
     }
 
@@ -114,6 +126,8 @@ fn blank(entry: &Entry) -> EntryView {
         width: None,
         demand: 0,
         reserved: Bytes::ZERO,
+        planned: Bytes::ZERO,
+        measured: None,
         last_use: entry.last_use,
         created: entry.created,
         last_exit: entry.last_exit.clone(),

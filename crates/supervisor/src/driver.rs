@@ -11,6 +11,7 @@ use crate::{
     ending::{exit_of, failed_launch},
     exchange::exchange,
     handle::Post,
+    meter::{Meter, Report, Watched},
     probe::Question,
     pulse::Pulse,
     shell::post,
@@ -51,6 +52,7 @@ pub(crate) struct Workshop {
     /// A directory without files.
     pub(crate) empty: PathBuf,
     pub(crate) checker: Checker,
+    pub(crate) meter: Arc<Meter>,
 }
 
 impl Workshop {
@@ -92,6 +94,7 @@ pub(crate) struct Driver {
     told: Told,
     /// When the loop last heard of life.
     progress_at: Option<Instant>,
+    report: Report,
 }
 
 impl Driver {
@@ -103,7 +106,8 @@ impl Driver {
     ) -> (mpsc::UnboundedSender<Command>, Self) {
         let (sender, commands) = mpsc::unbounded_channel();
         let workshop = Arc::clone(workshop);
-        (sender, Self { spawn, launch, workshop, inbox, commands, told: Told::Nothing, progress_at: None })
+        let (told, report) = (Told::Nothing, Report::default());
+        (sender, Self { spawn, launch, workshop, inbox, commands, told, progress_at: None, report })
     }
 
     pub(crate) fn key(&self) -> &EngineKey {
@@ -131,12 +135,14 @@ impl Driver {
         };
         let pid = engine.process().pid;
         self.tell(Input::Launched { spawn: self.spawn, pid });
+        let files = self.launch.facts.files.iter().map(|(id, _)| *id).collect();
+        let watched = self.workshop.meter.watch(self.spawn, engine.process(), files);
         self.log_launch(pid);
         let question =
             Question { endpoint, path: manifest.ready.path.clone(), ready_status: manifest.ready.status, pid };
         let gone = match self.load(&mut engine, &manifest, &question).await {
             Some(gone) => gone,
-            None => self.serve(&mut engine, &manifest).await,
+            None => self.serve(&mut engine, &manifest, &watched).await,
         };
         exit_of(pid, gone, self.told, &manifest)
     }
@@ -193,7 +199,8 @@ impl Driver {
                     }
                 }
                 heard = engine.hear() => match heard {
-                    Some(Heard::Line { source, text, .. }) => {
+                    Some(Heard::Line { source, text, n_dropped }) => {
+                        self.report.on_line(source, &text, n_dropped);
                         if self.on_line(source, &text, manifest) == Some(motorpool_catalog::Heard::Ready) {
                             nudge.notify_one();
                         }
@@ -223,7 +230,8 @@ impl Driver {
     }
 
     /// From ready to gone.
-    async fn serve(&mut self, engine: &mut Engine, manifest: &Manifest) -> Gone {
+    async fn serve(&mut self, engine: &mut Engine, manifest: &Manifest, watched: &Watched) -> Gone {
+        watched.ready(self.report.whole());
         loop {
             tokio::select! {
                 biased;
@@ -233,7 +241,13 @@ impl Driver {
                     }
                 }
                 heard = engine.hear() => match heard {
-                    Some(Heard::Line { .. }) => {}
+                    Some(Heard::Line { source, text, n_dropped }) => {
+                        // A line may come after what it was printed before. Once all are there, more would be others.
+                        if self.report.whole().is_none() {
+                            self.report.on_line(source, &text, n_dropped);
+                            self.report.whole().into_iter().for_each(|whole| watched.ready(Some(whole)));
+                        }
+                    }
                     Some(Heard::Gone(gone)) => return gone,
                     None => return Gone::default(),
                 },

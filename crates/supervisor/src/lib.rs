@@ -14,7 +14,7 @@
 //!  Engine / Tool ◄────────── launch ◄──────────────► keeper process ◄──────────► engine's tree
 //!               │ lines, end                         (parent, subreaper, owner of pipes and log)
 //!               ▼
-//!             probe: ready?
+//!             probe: ready?        Meter: what trees hold, what others use ─► inputs
 //! ```
 //!
 //! Invariants, each proven with real processes in `tests/processes` and `tests/pool`:
@@ -40,6 +40,7 @@ mod keeper;
 mod launch;
 mod lines;
 mod lock;
+mod meter;
 mod nonce;
 mod probe;
 mod protocol;

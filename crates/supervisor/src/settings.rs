@@ -58,7 +58,7 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let (handle, posts) = open_handle(Arc::clone(&shared));
     let environment = environment.into_iter().collect();
     let checker = Checker::new(discover, locate, calibrate);
-    let workshop = Workshop { launcher, catalog, environment, run, empty, checker };
+    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter: Arc::default() };
     let outside = Outside { shared, snapshots, on_denial, incidents: state.join("incidents.jsonl") };
     let shell = Shell::new(pool, (handle.weak_inbox(), posts), Arc::new(workshop), outside);
     tokio::spawn(shell.run());

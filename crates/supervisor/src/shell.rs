@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::{collections::HashMap, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::spawn_blocking,
+    task::{JoinSet, spawn_blocking},
     time::{Instant, sleep, timeout},
 };
 
@@ -72,6 +72,9 @@ impl Shell {
 
     pub(crate) async fn run(mut self) {
         self.settle().await;
+        // Ends with this loop.
+        let mut meter = JoinSet::new();
+        meter.spawn(Arc::clone(&self.workshop.meter).run(self.inbox.clone()));
         while let Some(post) = self.next().await {
             self.outside.shared.turned(now());
             self.take(post);
@@ -302,6 +305,14 @@ fn log_event(kind: &EventKind) {
     match kind {
         EventKind::Reserved { key, spawn, bytes } => tracing::info!(%key, %spawn, %bytes, "reserved"),
         EventKind::Ready { key, spawn, within } => tracing::info!(%key, %spawn, ?within, "ready"),
+        EventKind::Corrected { key, spawn, from, to } if from != to => {
+            tracing::info!(%key, %spawn, %from, %to, "reserved as measured");
+        }
+        EventKind::Corrected { key, spawn, to, .. } => tracing::debug!(%key, %spawn, %to, "reserved as measured"),
+        EventKind::Overflow { by } => tracing::warn!(%by, "more is reserved than may be; nothing new is granted there"),
+        EventKind::OverflowCured => tracing::info!("no more is reserved than may be"),
+        EventKind::ReadingMissing { device: None } => tracing::warn!("system memory cannot be read"),
+        EventKind::ReadingMissing { device: Some(device) } => tracing::warn!(%device, "a device cannot be read"),
         EventKind::Stopping { key, spawn, reason } => tracing::info!(%key, %spawn, %reason, "stopping"),
         EventKind::DrainBegan { key, holders } => tracing::info!(%key, n_holders = holders.len(), "drain began"),
         EventKind::DrainGivenUp { key } => tracing::info!(%key, "drain given up"),

@@ -89,6 +89,11 @@ pub struct EntryView {
     pub demand: u32,
     /// What it holds in the ledger.
     pub reserved: Bytes,
+    /// What was planned for its child before it ran; zero without one.
+    pub planned: Bytes,
+    /// The most that was seen of its child since that was ready: private memory and mapped files. `None`: nothing
+    /// was measured yet.
+    pub measured: Option<Bytes>,
     /// When it last began or ended a lease.
     pub last_use: Option<Now>,
     /// When its first build began.
@@ -189,6 +194,30 @@ pub enum EventKind {
         spawn: Spawn,
         /// From the order to start until now.
         within: Duration,
+    },
+    /// What is reserved for a child follows from what was measured of it now.
+    Corrected {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+        /// The bytes that were reserved, mapped files whole.
+        from: Bytes,
+        /// The bytes that are; the same where only another part holds them.
+        to: Bytes,
+    },
+    /// More is reserved than may be: a correction, others' use of the machine, or a smaller budget. Nothing busy is
+    /// touched, and nothing is granted there until it is cured.
+    Overflow {
+        /// By so much, where it is worst.
+        by: Bytes,
+    },
+    /// No more is reserved than may be.
+    OverflowCured,
+    /// A pool could not be read.
+    ReadingMissing {
+        /// The card; `None` is system memory.
+        device: Option<DeviceId>,
     },
     /// A child is being stopped.
     Stopping {

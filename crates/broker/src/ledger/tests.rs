@@ -80,6 +80,20 @@ fn a_refusal_says_what_it_would_have_committed_and_changes_nothing() {
 }
 
 #[test]
+fn an_overflow_is_told_without_those_who_are_as_good_as_gone() {
+    let mut ledger = plain(Bytes::gib(1));
+    for (spawn, private) in [(1, 100), (2, 200)] {
+        assert_eq!(ledger.reserve(Spawn(spawn), mapping(private, &[file(1, 500)])), Verdict::Admit);
+    }
+    let _ = ledger.correct(Spawn(1), mapping(400, &[file(1, 500)]));
+    assert_eq!(ledger.overflow_without(&[]), ledger.overflow());
+    assert_eq!(ledger.overflow().total, Bytes::mib(400 + 200 + 500 - 1024));
+    assert!(ledger.overflow_without(&[Spawn(2), Spawn(9)]).is_none());
+    ledger.release(Spawn(2));
+    assert!(ledger.overflow().is_none(), "the file stays, for the other has it mapped");
+}
+
+#[test]
 fn a_correction_may_overflow_and_then_grants_stop() {
     let mut ledger = plain(Bytes::gib(1));
     assert_eq!(ledger.reserve(Spawn(1), Claim::private(Bytes::mib(100))), Verdict::Admit);

@@ -68,6 +68,10 @@ pub(super) struct Engine {
     demand: u32,
     drainers: u32,
     reserved_bytes: u64,
+    /// What was planned for its child before it ran.
+    planned_bytes: u64,
+    /// The most that was seen of its child since that was ready.
+    measured_bytes: Option<u64>,
     last_use_ms: Option<u64>,
     created_ms: u64,
     last_exit: Option<Exit>,
@@ -192,6 +196,8 @@ impl Engine {
             demand: entry.demand,
             drainers: entry.n_drainers,
             reserved_bytes: entry.reserved.get(),
+            planned_bytes: entry.planned.get(),
+            measured_bytes: entry.measured.map(Bytes::get),
             last_use_ms: entry.last_use.map(|then| millis(at.since(then))),
             created_ms: millis(at.since(entry.created)),
             last_exit: entry.last_exit.as_ref().map(|record| Exit::of(record, at)),

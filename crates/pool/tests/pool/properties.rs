@@ -2,7 +2,7 @@
 
 use crate::world::{Child, Outcome, World, catalog, host, key};
 use motorpool_catalog::Catalog;
-use motorpool_pool::{Answer, Ask, Card, Exit, Force, Host, HostShape, Input, Refusal, RequestId};
+use motorpool_pool::{Answer, Ask, Card, Exit, Force, Host, HostShape, Input, Measured, Refusal, RequestId};
 use motorpool_vocab::{
     Bytes, EngineKey, EntryView, EventKind, Holder, ModelId, Now, PhaseView, Snapshot, Spawn, StopReason, TryEnter,
 };
@@ -273,6 +273,8 @@ impl Run {
         self.w.feed(Input::Gone { spawn, exit: Exit::default() });
         self.w.feed(Input::Progress { spawn, per_mille: Some(999) });
         self.w.feed(Input::Launched { spawn, pid: 1 });
+        let private = Some(Bytes::gib(9));
+        self.w.feed(Input::Measured { spawn, measured: Measured { private, ..Measured::default() } });
         let endpoint = motorpool_vocab::Endpoint::Tcp(1);
         self.w.feed(Input::Ready { spawn, endpoint, width: 9 });
         assert_eq!(self.w.pool.snapshot(self.w.now), before, "P4");

@@ -1,8 +1,10 @@
 //! The least that is an engine: it answers `GET /health` and `GET /slots` on a unix socket, and obeys a few words.
 //!
 //! `engine-under-test <socket> <slots> [word]…` with the words `refuse` (503 for ever), `mute` (accepts, never
-//! answers), `exit=<code>` (at once, with a last line), `deaf` (ignores its standard input and SIGTERM).
+//! answers), `exit=<code>` (at once, with a last line), `deaf` (ignores its standard input and SIGTERM),
+//! `report=<MiB>` (says that it made such a cache and 4 MiB to compute in), `hold=<MiB>` (has so much private memory).
 use std::{
+    hint,
     io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::{UnixListener, UnixStream},
     process::ExitCode,
@@ -18,6 +20,12 @@ fn main() -> ExitCode {
         let _ = writeln!(io::stderr(), "last words: out of everything");
         return ExitCode::from(code);
     }
+    let number = |word: &str| words.iter().find_map(|found| found.strip_prefix(word)?.parse::<usize>().ok());
+    if let Some(mib) = number("report=") {
+        let _ = writeln!(io::stderr(), "llama_kv_cache:        CPU KV buffer size = {mib:8}.00 MiB");
+        let _ = writeln!(io::stderr(), "sched_reserve:        CPU compute buffer size =     4.00 MiB");
+    }
+    let held = number("hold=").map(|mib| hint::black_box(vec![1u8; mib << 20]));
     let listener = UnixListener::bind(socket).expect("a free path");
     let slots = slots.parse().unwrap_or(1);
     let (refuses, mute) = (has("refuse"), has("mute"));
@@ -33,6 +41,7 @@ fn main() -> ExitCode {
     }
     // Its end, or any line, ends us.
     let _ = io::stdin().lock().read_line(&mut String::new());
+    drop(held);
     ExitCode::SUCCESS
 }
 

@@ -54,7 +54,8 @@ impl House {
         self.folder.path().join(name)
     }
 
-    /// A pool of 2 GiB over models of 1 GiB, each with words for its engine. `absent` has no file.
+    /// A pool of 2 GiB over models of 1 GiB, each with words for its engine. `absent` has no file, and the size of
+    /// `estimated` is nobody's word.
     pub(crate) fn open(&self, models: &[(&str, &[&str])]) -> PoolHandle {
         self.try_open(models).expect("a fresh directory")
     }
@@ -64,7 +65,11 @@ impl House {
             let source = ModelSource::File(self.path(if *id == "absent" { "absent.gguf" } else { "model.gguf" }));
             let mut model = Model::new(ModelId::new(id).expect("an id"), "tiny", source);
             model.extra_args = words.iter().map(ToString::to_string).collect();
-            model.declared = Some(if *id == "huge" { Bytes::gib(3) } else { Bytes::gib(1) });
+            model.declared = match *id {
+                "huge" => Some(Bytes::gib(3)),
+                "estimated" => None,
+                _ => Some(Bytes::gib(1)),
+            };
             model.slots = Some(3);
             model
         });

@@ -1,4 +1,5 @@
 //! The loop and its handle, over real keepers and the smallest of engines.
 mod house;
 mod lives;
+mod measured;
 mod requests;
