@@ -237,7 +237,6 @@ mod tests {
     use super::*;
     use crate::{BudgetSetting, Card, ContextWish, Host, Verdict, pick_placement};
     use motorpool_gguf::{read_header, write};
-    use motorpool_vocab::DeviceId;
     use std::io::Cursor;
 
     fn ledger(budget: Bytes) -> Ledger {
@@ -347,7 +346,7 @@ mod tests {
         let host = |card| Host {
             shape: HostShape::DiscreteGpu,
             ram: Bytes::gib(64),
-            cards: vec![Card { id: DeviceId("CUDA0".into()), total: card, reserve: Bytes::ZERO }],
+            cards: vec![Card::new("CUDA0", card)],
             ..Host::default()
         };
         let on_card = |tokens| {
@@ -377,7 +376,7 @@ mod tests {
 
     #[test]
     fn what_lies_in_system_memory_takes_no_slot_of_a_card() {
-        let cards = vec![Card { id: DeviceId("CUDA0".into()), total: Bytes::gib(64), reserve: Bytes::ZERO }];
+        let cards = vec![Card::new("CUDA0", Bytes::gib(64))];
         let host = Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(128), cards, ..Host::default() };
         let mut ledger = Ledger::new(host.bounds());
         let slots = |ledger: &Ledger| draft(ledger, &[], &subject()).plan.slots;

@@ -131,12 +131,24 @@ pub struct Card {
     pub total: Bytes,
     /// What of it the operator keeps for others.
     pub reserve: Bytes,
+    /// Who says how much there is.
+    pub sized: SizedBy,
+}
+
+/// Who says how large a pool is: the operator's word holds where nothing can be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SizedBy {
+    /// The configuration.
+    Operator,
+    /// A reading.
+    #[default]
+    Machine,
 }
 
 impl Card {
-    /// A card of which nothing is kept for others.
+    /// A card that was read and of which nothing is kept for others.
     pub fn new(id: &str, total: Bytes) -> Self {
-        Self { id: DeviceId(id.into()), total, reserve: Bytes::ZERO }
+        Self { id: DeviceId(id.into()), total, reserve: Bytes::ZERO, sized: SizedBy::Machine }
     }
 }
 

@@ -51,7 +51,7 @@ pub use bounds::{Bounds, CardBounds, Spilling};
 pub use budget::{Budget, BudgetSetting};
 pub use denial::{Cause, Denial, Measured, Reason, Shares};
 pub use draft::{BatchRule, Draft, FixedSettings, Source, Subject, draft};
-pub use host::{Card, Evidence, Host, HostShape, Platform, Seen, Spillover, decide_shape};
+pub use host::{Card, Evidence, Host, HostShape, Platform, Seen, SizedBy, Spillover, decide_shape};
 pub use ledger::{Excess, Ledger, Place, PoolFigures, Reading, Shortfall, Sight, Verdict};
 pub use limits::Which;
 pub use overflow::Overflow;

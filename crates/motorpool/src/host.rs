@@ -2,7 +2,7 @@
 //!
 //! Graphics devices are what `[[device]]` names: none is looked for yet. Without any, everything is system memory.
 use motorpool_catalog::{Budget, Capacity, DescribedHost, Device, HostShape as Wanted, Spillover as Spill};
-use motorpool_pool::{BudgetSetting, Card, Host, HostShape, Policy, Spillover};
+use motorpool_pool::{BudgetSetting, Card, Host, HostShape, Policy, SizedBy, Spillover};
 use motorpool_vocab::Bytes;
 
 /// The host with `ram` of usable system memory; `automatic` is what the environment says of the automatic budget.
@@ -52,7 +52,7 @@ fn shape(wanted: Wanted, devices: &[Device]) -> HostShape {
 }
 
 fn card(device: &Device) -> Card {
-    Card { id: device.id.clone(), total: device.total, reserve: device.reserve }
+    Card { id: device.id.clone(), total: device.total, reserve: device.reserve, sized: SizedBy::Operator }
 }
 
 #[cfg(test)]

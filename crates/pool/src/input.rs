@@ -2,7 +2,7 @@
 use crate::{Calibration, Denial, Host, LaunchPlan, ModelShape, Outlook, Place, Prospect, Refusal, Reported, Split};
 use motorpool_catalog::Model;
 use motorpool_vocab::{
-    Bytes, Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Spawn,
+    Bytes, Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Now, Spawn,
 };
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -134,6 +134,13 @@ pub enum Input {
         /// What others than our children use there; `None`: it could not be read.
         foreign: Option<Bytes>,
     },
+    /// The drivers of the graphics cards were asked; every card of the host is in it.
+    Cards {
+        /// When the look began: it shows everything that ended before.
+        begun_at: Now,
+        /// What each said.
+        cards: BTreeMap<DeviceId, CardSight>,
+    },
     /// The child and its whole tree are gone and reaped; or it never came to be.
     Gone {
         /// The child.
@@ -204,6 +211,8 @@ pub enum Action {
         /// How.
         launch: Arc<Launch>,
     },
+    /// Ask the drivers of the graphics cards now; answered by `Cards` of a look that began later.
+    Look,
     /// Ask a child to stop.
     StopPolitely {
         /// The child.
@@ -349,6 +358,42 @@ pub struct Measured {
     pub files: Option<BTreeMap<FileId, Bytes>>,
     /// What the driver of each device shows for its tree; a device that does not tell is left out.
     pub device: BTreeMap<DeviceId, Bytes>,
+}
+
+/// What was seen of one graphics card at one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CardSight {
+    /// Its figures.
+    Seen(CardFigures),
+    /// None: the driver did not answer, or not in time.
+    Missing,
+    /// It fell off the bus, is gone, or must be reset.
+    Lost,
+}
+
+/// Figures of one graphics card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CardFigures {
+    /// All its memory.
+    pub total: Bytes,
+    /// What can be had now.
+    pub free: Bytes,
+    /// What the tree of each of our children holds there, loading, stopping and stuck ones included; a child that is
+    /// left out holds nothing. `None`: the driver does not tell, or not by our process ids.
+    pub by_spawn: Option<BTreeMap<Spawn, Bytes>>,
+    /// Processes there that are not ours, the largest first; empty when they cannot be told apart.
+    pub tenants: Vec<Tenant>,
+}
+
+/// A process that is not ours and holds graphics memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its process id.
+    pub pid: u32,
+    /// What it is called, when that can be read.
+    pub name: Option<String>,
+    /// What it holds.
+    pub bytes: Bytes,
 }
 
 /// Why a start failed, or could not be tried.

@@ -52,11 +52,12 @@ mod teardown;
 mod view;
 
 pub use input::{
-    Action, Answer, Ask, BuildId, Exit, Facts, Force, Grant, Held, Input, Launch, Measured, RequestId, StartFault, Want,
+    Action, Answer, Ask, BuildId, CardFigures, CardSight, Exit, Facts, Force, Grant, Held, Input, Launch, Measured,
+    RequestId, StartFault, Tenant, Want,
 };
 pub use motorpool_broker::{
     Bounds, Budget, BudgetSetting, Calibration, Card, Denial, Draft, Excess, Host, HostShape, KvType, LaunchPlan,
-    ModelShape, Parts, Place, Placement, Policy, Proof, Reported, Spillover, Split, Which,
+    ModelShape, Parts, Place, Placement, Policy, Proof, Reported, SizedBy, Spillover, Split, Which,
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pool::{Pool, PoolConfig};

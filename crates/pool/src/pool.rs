@@ -151,7 +151,8 @@ impl Pool {
                 self.reply(id, Answer::Outlook(outlook));
             }
             Input::Host(host) => self.on_host(host),
-            Input::Tick => {}
+            // Cards: judged by once the measured check is there.
+            Input::Cards { .. } | Input::Tick => {}
         }
         self.on_due(now);
         self.settle(now);

@@ -98,6 +98,11 @@ impl Meter {
         Watched { meter: Arc::clone(self), spawn }
     }
 
+    /// Reads now rather than at the next tick.
+    pub(crate) fn look(&self) {
+        self.nudge.notify_one();
+    }
+
     /// Reads and tells until the loop is gone, or this is dropped.
     pub(crate) async fn run(self: Arc<Self>, inbox: mpsc::WeakUnboundedSender<Post>) {
         let answered = Arc::new(Notify::new());

@@ -160,6 +160,7 @@ impl Shell {
         match action {
             Action::Check { build, model, .. } => self.check(build, model),
             Action::Start { spawn, launch } => self.start(spawn, launch),
+            Action::Look => self.workshop.meter.look(),
             Action::StopPolitely { spawn } => self.command(spawn, Command::StopPolitely),
             Action::Kill { spawn } => self.command(spawn, Command::Kill),
             Action::Open { spawn, key, gate, endpoint } => {

@@ -153,6 +153,7 @@ impl World {
             Action::Reply { id, answer } => self.end(id, Outcome::Answered(answer)),
             Action::Notice { id, holders } => self.notices.push((id, holders.len())),
             Action::Publish(event) => self.events.push(event),
+            Action::Look => {}
             Action::Deny(denial) => self.denials.push(denial),
         }
     }
