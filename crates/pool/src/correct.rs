@@ -21,7 +21,7 @@
 //! * **M2** a line is less than what was planned only where the engine reported its buffers, or a driver shows it.
 //! * **M3** once each part was seen, a line only rises, but for a report that comes late.
 //! * **M4** a correction ends no lease.
-use crate::{Measured, Pool, Reported};
+use crate::{CardSight, Measured, Pool, Reported};
 use motorpool_vocab::{Bytes, Claim, DeviceId, EventKind, FileId, Now, Spawn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,7 +68,14 @@ impl Account {
         if let Some(files) = &measured.files {
             raise(self.files.get_or_insert_default(), files);
         }
-        raise(&mut self.device, &measured.device);
+    }
+
+    /// Takes what the driver of a card shows of it there now. Not shown is not nothing: the driver may be late.
+    pub(crate) fn take_shown(&mut self, card: &DeviceId, shown: Bytes) {
+        if !shown.is_zero() {
+            let most = self.device.entry(card.clone()).or_default();
+            *most = shown.max(*most);
+        }
     }
 
     /// What is to be reserved for it.
@@ -157,7 +164,28 @@ impl Pool {
     pub(crate) fn on_measured(&mut self, now: Now, spawn: Spawn, measured: &Measured) {
         let Some(account) = self.accounts.get_mut(&spawn) else { return };
         account.take(measured);
-        let line = account.line();
+        self.correct(now, spawn);
+    }
+
+    /// Corrects the device parts of lines by what drivers show of our children.
+    pub(crate) fn correct_by_cards(&mut self, now: Now, cards: &BTreeMap<DeviceId, CardSight>) {
+        let seen = cards.iter().filter_map(|(id, sight)| Some((id, sight.figures()?.by_spawn.as_ref()?)));
+        let shown = seen.flat_map(|(id, by_spawn)| by_spawn.iter().map(move |(spawn, bytes)| (*spawn, id, *bytes)));
+        let mut changed = BTreeSet::new();
+        for (spawn, id, bytes) in shown {
+            if let Some(account) = self.accounts.get_mut(&spawn) {
+                account.take_shown(id, bytes);
+                changed.insert(spawn);
+            }
+        }
+        for spawn in changed {
+            self.correct(now, spawn);
+        }
+    }
+
+    /// The line of `spawn` is as its account says from now on.
+    fn correct(&mut self, now: Now, spawn: Spawn) {
+        let Some(line) = self.accounts.get(&spawn).map(Account::line) else { return };
         let to = line.total();
         let Some(from) = self.ledger.line(spawn).filter(|before| **before != line).map(Claim::total) else { return };
         let before = self.ledger.overflow();

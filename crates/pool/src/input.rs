@@ -1,5 +1,5 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
-use crate::{Calibration, Denial, Host, LaunchPlan, ModelShape, Outlook, Place, Prospect, Refusal, Reported, Split};
+use crate::{Calibration, Denial, Host, LaunchPlan, ModelShape, Outlook, Prospect, Refusal, Reported, Split};
 use motorpool_catalog::Model;
 use motorpool_vocab::{
     Bytes, Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Now, Spawn,
@@ -127,13 +127,8 @@ pub enum Input {
         /// What was seen.
         measured: Measured,
     },
-    /// A pool was read, or could not be.
-    Reading {
-        /// Which.
-        place: Place,
-        /// What others than our children use there; `None`: it could not be read.
-        foreign: Option<Bytes>,
-    },
+    /// System memory was read, or could not be.
+    Memory(MemorySight),
     /// The drivers of the graphics cards were asked; every card of the host is in it.
     Cards {
         /// When the look began: it shows everything that ended before.
@@ -356,8 +351,18 @@ pub struct Measured {
     pub private: Option<Bytes>,
     /// Bytes of each of the model's files that its tree has mapped.
     pub files: Option<BTreeMap<FileId, Bytes>>,
-    /// What the driver of each device shows for its tree; a device that does not tell is left out.
-    pub device: BTreeMap<DeviceId, Bytes>,
+}
+
+/// What was seen of system memory at one look. `None` is what could not be had: never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemorySight {
+    /// What others than our children use.
+    pub foreign: Option<Bytes>,
+    /// What can be had now without anybody swapping.
+    pub available: Option<Bytes>,
+    /// How much of the last 10 s some task stood still for want of memory (`some avg10` of the kernel's pressure stall
+    /// information), in hundredths of a percent: 0 to 10,000.
+    pub stalled: Option<u16>,
 }
 
 /// What was seen of one graphics card at one look.
@@ -369,6 +374,13 @@ pub enum CardSight {
     Missing,
     /// It fell off the bus, is gone, or must be reset.
     Lost,
+}
+
+impl CardSight {
+    /// Its figures, when it was seen.
+    pub fn figures(&self) -> Option<&CardFigures> {
+        if let Self::Seen(figures) = self { Some(figures) } else { None }
+    }
 }
 
 /// Figures of one graphics card.

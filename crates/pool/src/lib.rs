@@ -53,7 +53,7 @@ mod view;
 
 pub use input::{
     Action, Answer, Ask, BuildId, CardFigures, CardSight, Exit, Facts, Force, Grant, Held, Input, Launch, Measured,
-    RequestId, StartFault, Tenant, Want,
+    MemorySight, RequestId, StartFault, Tenant, Want,
 };
 pub use motorpool_broker::{
     Bounds, Budget, BudgetSetting, Calibration, Card, Denial, Draft, Excess, Host, HostShape, KvType, LaunchPlan,

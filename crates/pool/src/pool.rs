@@ -6,7 +6,7 @@ use crate::{
     overflow::Owed,
     sight::Sights,
 };
-use motorpool_broker::{Host, Ledger, Policy};
+use motorpool_broker::{Host, Ledger, Place, Policy};
 use motorpool_catalog::Catalog;
 use motorpool_vocab::{EngineKey, Event, EventKind, Now, Spawn};
 use slotmap::SlotMap;
@@ -139,7 +139,7 @@ impl Pool {
             Input::Progress { spawn, per_mille } => self.on_progress(now, spawn, per_mille),
             Input::Ready { spawn, endpoint, width } => self.on_ready(now, spawn, endpoint, width),
             Input::Measured { spawn, measured } => self.on_measured(now, spawn, &measured),
-            Input::Reading { place, foreign } => self.on_reading(now, place, foreign),
+            Input::Memory(memory) => self.on_reading(now, Place::SystemMemory, memory.foreign),
             Input::Gone { spawn, exit } => self.on_gone(now, spawn, exit),
             Input::UnloadIdle { id, key } => self.on_unload_idle(now, id, &key),
             Input::Evict { id, key, force } => self.on_evict(now, id, &key, force),
@@ -151,8 +151,8 @@ impl Pool {
                 self.reply(id, Answer::Outlook(outlook));
             }
             Input::Host(host) => self.on_host(host),
-            // Cards: judged by once the measured check is there.
-            Input::Cards { .. } | Input::Tick => {}
+            Input::Cards { cards, .. } => self.correct_by_cards(now, &cards),
+            Input::Tick => {}
         }
         self.on_due(now);
         self.settle(now);

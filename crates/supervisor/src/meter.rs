@@ -10,7 +10,7 @@
 //!                └── answer ◄─────┘
 //!                │  or none in time
 //!                ▼
-//!        Input::Measured for each engine that serves, Input::Reading of system memory
+//!        Input::Measured for each engine that serves, Input::Memory
 //! ```
 //!
 //! One reading for all trees: others' use is what is left when everything of ours is taken away, loading, stopping and
@@ -27,7 +27,7 @@ use motorpool_devices::{
     processes,
 };
 use motorpool_gguf::Reported;
-use motorpool_pool::{Input, Measured, Place};
+use motorpool_pool::{Input, Measured, MemorySight};
 use motorpool_vocab::{Bytes, FileId, Spawn};
 use parking_lot::Mutex;
 use std::{
@@ -124,7 +124,7 @@ impl Meter {
             for (spawn, measured) in round.measured {
                 post(&inbox, Input::Measured { spawn, measured });
             }
-            post(&inbox, Input::Reading { place: Place::SystemMemory, foreign: round.foreign });
+            post(&inbox, Input::Memory(MemorySight { foreign: round.foreign, ..MemorySight::default() }));
         }
     }
 
@@ -167,7 +167,6 @@ impl Tree {
             reported: reported.clone(),
             private: seen.resident.zip(seen.swapped).map(|(resident, swapped)| resident.saturating_add(swapped)),
             files: observe_mapped(&seen.pids, &self.files),
-            device: BTreeMap::new(),
         })
     }
 

@@ -126,9 +126,10 @@ fn a_device_counts_as_its_driver_shows_and_one_that_it_does_not_show_as_planned(
     let (a, b) = (DeviceId("A".into()), DeviceId("B".into()));
     let device = [(a.clone(), Bytes::gib(4)), (b.clone(), Bytes::gib(4))].into();
     let mut account = Account::new(Claim { device, accelerated: Bytes::gib(8), ..Claim::default() }, BESIDE);
-    for gib in [3, 2] {
-        account.take(&Measured { device: [(a.clone(), Bytes::gib(gib))].into(), ..Measured::default() });
+    for gib in [3, 2, 0] {
+        account.take_shown(&a, Bytes::gib(gib));
     }
+    account.take_shown(&b, Bytes::ZERO);
     let line = account.line();
     assert_eq!((line.device[&a], line.device[&b]), (Bytes::gib(3), Bytes::gib(4)));
     assert_eq!(line.accelerated, Bytes::gib(8), "what was planned for cards");
@@ -142,15 +143,16 @@ fn where_devices_share_system_memory_all_of_the_line_is_theirs() {
     assert_eq!(account.line().accelerated, Bytes::mib(1420));
 }
 
-fn any_measured() -> impl Strategy<Value = Measured> {
+/// What was seen, and what a card's driver shows.
+fn any_measured() -> impl Strategy<Value = (Measured, Option<Bytes>)> {
     let size = || prop::option::of(0u64..3000);
     let files = prop::option::of(prop::collection::btree_map(1u64..4, 0u64..2000, 0..4));
-    (prop::bool::ANY, size(), files, size()).prop_map(|(reports, private, files, device)| Measured {
+    let measured = (prop::bool::ANY, size(), files).prop_map(|(reports, private, files)| Measured {
         reported: reports.then(usual_report),
         private: private.map(Bytes::mib),
         files: files.map(|all| all.into_iter().map(|(n, mib)| (file(n), Bytes::mib(mib))).collect()),
-        device: device.map(|mib| (DeviceId("A".into()), Bytes::mib(mib))).into_iter().collect(),
-    })
+    });
+    (measured, size()).prop_map(|(measured, shown)| (measured, shown.map(Bytes::mib)))
 }
 
 proptest! {
@@ -167,15 +169,17 @@ proptest! {
         let mut account = Account::new(plan.clone(), beside.map(Bytes::mib));
         let memory = |claim: &Claim| claim.total().saturating_sub(Bytes::sum(claim.device.values().copied()));
         let (mut before, mut settled) = (plan.clone(), false);
-        for measured in all {
+        let card = DeviceId("A".into());
+        for (measured, shown) in all {
             let reported_before = account.buffers.is_some();
             account.take(&measured);
+            account.take_shown(&card, shown.unwrap_or_default());
             let line = account.line();
             prop_assert!(measured.private <= Some(line.ram_private), "M1");
             for (id, bytes) in measured.files.iter().flatten() {
                 prop_assert!(bytes.is_zero() || line.ram_files.iter().any(|(of, b)| of == id && b >= bytes), "M1");
             }
-            prop_assert!(measured.device.iter().all(|(id, bytes)| line.device.get(id) >= Some(bytes)), "M1");
+            prop_assert!(shown.is_none_or(|bytes| line.device.get(&card).copied().unwrap_or_default() >= bytes), "M1");
             let reported = account.buffers.is_some();
             prop_assert!(reported && beside.is_some() || memory(&line) >= memory(&plan), "M2: {line:?}");
             let late_report = reported && !reported_before;

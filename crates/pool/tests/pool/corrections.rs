@@ -1,6 +1,6 @@
 //! Lines that follow from what was measured, what that puts over a bound, and readings of the machine.
 use crate::world::{Child, Outcome, World, catalog, facts, host, key};
-use motorpool_pool::{Card, Force, Host, HostShape, Input, Measured, Place, Refusal};
+use motorpool_pool::{Card, CardFigures, CardSight, Force, Host, HostShape, Input, Measured, MemorySight, Refusal};
 use motorpool_vocab::{Bytes, DeviceId, EntryView, EventKind, FileId, PhaseView, Spawn, StopReason};
 use proptest::prelude::*;
 use std::{
@@ -24,7 +24,7 @@ impl World {
     }
 
     fn read_ram(&mut self, foreign: Option<Bytes>) {
-        self.feed(Input::Reading { place: Place::SystemMemory, foreign });
+        self.feed(Input::Memory(MemorySight { foreign, ..MemorySight::default() }));
     }
 
     fn view_of(&self, model: &str) -> EntryView {
@@ -174,12 +174,16 @@ fn what_is_over_on_a_card_is_cured_on_that_card() {
     let models = [("c", 9000, ""), ("p", 300, "gpu_layers = 0"), ("a", 3000, ""), ("b", 3000, "")];
     let mut w = World::on(host, catalog(&models));
     let [_, _, a, _] = models.map(|(id, ..)| w.idle(id));
-    let on_first = |gib| [(DeviceId("GPU-0".into()), Bytes::gib(gib))].into();
-    w.feed(Input::Measured { spawn: a, measured: Measured { device: on_first(6), ..Measured::default() } });
+    let on_first = |spawn, gib| {
+        let by_spawn = Some([(spawn, Bytes::gib(gib))].into());
+        let figures = CardFigures { total: Bytes::gib(8), free: Bytes::gib(8 - gib), by_spawn, tenants: vec![] };
+        [(DeviceId("GPU-0".into()), CardSight::Seen(figures))].into()
+    };
+    w.feed(Input::Cards { begun_at: w.now, cards: on_first(a, 6) });
     assert_eq!(stopped_by_overflow(&w), ["a"], "less wanted than b, although it is the larger one");
     w.gone(a);
     let b = w.child("b", Child::Serving);
-    w.feed(Input::Measured { spawn: b, measured: Measured { device: on_first(2), ..Measured::default() } });
+    w.feed(Input::Cards { begun_at: w.now, cards: on_first(b, 2) });
     assert_eq!(w.view_of("b").reserved, Bytes::gib(2), "its driver shows less than was planned");
     assert_eq!(w.n_events(|e| matches!(e, EventKind::Stopping { .. })), 1);
 }
