@@ -71,8 +71,8 @@ impl Standing {
         }
         let building = entries().find_map(|entry| match entry.phase {
             PhaseView::Starting { progress } => Some(progress),
-            PhaseView::Validating | PhaseView::WaitsForRoom => Some(None),
-            PhaseView::Idle | PhaseView::Ready | PhaseView::Stopping | PhaseView::Stuck => None,
+            PhaseView::Validating | PhaseView::WaitsForRoom | PhaseView::WaitsForSlot => Some(None),
+            PhaseView::Idle | PhaseView::Ready | PhaseView::Stopping | PhaseView::Reclaiming | PhaseView::Stuck => None,
         });
         if let Some(progress) = building {
             return Self::Loading(progress);

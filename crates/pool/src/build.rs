@@ -65,6 +65,7 @@ impl Pool {
         let target = &self.entries[entry];
         let waiting = target.waiting().expect("P1: only a planned build starts");
         let beside = waiting.draft.load.parts.beside_buffers(&split);
+        let order = split.devices.iter().map(|(id, _)| id.clone()).collect();
         // With one memory there is nothing to choose between: what the model says is enough.
         let split = (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split);
         let launch = Arc::new(Launch {
@@ -84,6 +85,7 @@ impl Pool {
             cap_at: now.after(self.config.load_within),
             progress: None,
             beside,
+            order,
         });
         self.by_spawn.insert(spawn, entry);
         self.wait_for_turn(entry);
@@ -123,8 +125,9 @@ impl Pool {
             gate.close();
         }
         let (ordered_at, pid, beside) = (loading.ordered_at, loading.pid, loading.beside);
+        let order = loading.order.clone();
         if let Some(planned) = self.ledger.line(spawn) {
-            self.accounts.insert(spawn, Account::new(planned.clone(), beside));
+            self.accounts.insert(spawn, Account::new(now, planned.clone(), beside).on(order));
         }
         let key = self.entries[entry].key.clone();
         let drain = Drain::default();

@@ -8,7 +8,8 @@
 //! | a file, buffers reported | what is mapped of it, never what is resident |
 //! | a file, not reported | what is mapped of it, and what was to be mapped, until that is seen as private memory |
 //! | the whole, where its parts are not known (declared, or no header) | never less than planned, whatever is reported; what is mapped of it is shared |
-//! | a device | what its driver shows |
+//! | a device whose driver shows it there | the larger of that, and the buffers that were reported there |
+//! | a device whose driver does not | the larger of what was planned, and the buffers that were reported there |
 //!
 //! Beside reported buffers comes what was promised and grows later (prompt cache, checkpoints) and what no report holds
 //! (the process itself): it stays charged. Buffers are counted whole, touched or not.
@@ -18,7 +19,8 @@
 //! from then on.
 //!
 //! * **M1** no part of a line is below what was last measured of it.
-//! * **M2** a line is less than what was planned only where the engine reported its buffers, or a driver shows it.
+//! * **M2** a line is less than what was planned only where the engine reported its buffers, or a driver shows it; on a
+//!   device only where a driver does, for no report holds what the driver itself takes there.
 //! * **M3** once each part was seen, a line only rises, but for a report that comes late.
 //! * **M4** a correction ends no lease.
 use crate::{CardSight, Measured, Pool, Reported};
@@ -37,12 +39,26 @@ pub(crate) struct Account {
     private: Option<Bytes>,
     files: Option<BTreeMap<FileId, Bytes>>,
     device: BTreeMap<DeviceId, Bytes>,
+    /// The buffers that the engine reported on each device.
+    on_devices: BTreeMap<DeviceId, Bytes>,
+    /// Its devices as the engine numbers them.
+    order: Vec<DeviceId>,
+    /// When it became ready.
+    since: Now,
 }
 
 impl Account {
     /// Of a child that just became ready, with the claim that it was granted.
-    pub(crate) fn new(planned: Claim, beside: Option<Bytes>) -> Self {
-        Self { planned, beside, buffers: None, private: None, files: None, device: BTreeMap::new() }
+    pub(crate) fn new(now: Now, planned: Claim, beside: Option<Bytes>) -> Self {
+        let (device, on_devices) = (BTreeMap::new(), BTreeMap::new());
+        let (buffers, private, files) = (None, None, None);
+        Self { planned, beside, buffers, private, files, device, on_devices, order: vec![], since: now }
+    }
+
+    /// The same of a child that numbers its devices in this order.
+    #[must_use]
+    pub(crate) fn on(self, order: Vec<DeviceId>) -> Self {
+        Self { order, ..self }
     }
 
     /// What was planned, files whole.
@@ -63,6 +79,7 @@ impl Account {
     pub(crate) fn take(&mut self, measured: &Measured) {
         if let Some(reported) = &measured.reported {
             self.buffers = Some(private_buffers(reported, &self.planned));
+            self.on_devices = device_buffers(reported, &self.order);
         }
         self.private = self.private.max(measured.private);
         if let Some(files) = &measured.files {
@@ -83,6 +100,7 @@ impl Account {
         let (ram_private, ram_files) = self.memory();
         let mut device = self.planned.device.clone();
         device.extend(self.device.iter().map(|(id, bytes)| (id.clone(), *bytes)));
+        raise(&mut device, &self.on_devices);
         let line = Claim { device, ram_private, ram_files, accelerated: self.planned.accelerated };
         // Where devices share system memory, all of a child that uses them counts as theirs.
         let shares = self.planned.device.is_empty() && !self.planned.accelerated.is_zero();
@@ -153,6 +171,19 @@ fn private_buffers(reported: &Reported, claim: &Claim) -> Bytes {
     Bytes::sum(reported.iter().filter(|(_, place, _)| is_private(place)).map(|(_, _, bytes)| bytes))
 }
 
+/// The buffers on each of its devices, which the engine numbers in this order.
+fn device_buffers(reported: &Reported, order: &[DeviceId]) -> BTreeMap<DeviceId, Bytes> {
+    let mut on = BTreeMap::<DeviceId, Bytes>::new();
+    for (_, place, bytes) in reported.iter().filter(|(_, place, _)| is_device(place)) {
+        let number = place.trim_start_matches(|c: char| c.is_ascii_alphabetic()).parse::<usize>();
+        if let Some(id) = number.ok().and_then(|n| order.get(n)) {
+            let sum = on.entry(id.clone()).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+    on
+}
+
 /// Engines call their devices by a kind and a number (`CUDA0`), and what is beside them otherwise (`CUDA_Host`, `CPU`).
 fn is_device(place: &str) -> bool {
     let number = place.trim_start_matches(|c: char| c.is_ascii_alphabetic());
@@ -168,12 +199,12 @@ impl Pool {
     }
 
     /// Corrects the device parts of lines by what drivers show of our children.
-    pub(crate) fn correct_by_cards(&mut self, now: Now, cards: &BTreeMap<DeviceId, CardSight>) {
+    pub(crate) fn correct_by_cards(&mut self, now: Now, begun_at: Now, cards: &BTreeMap<DeviceId, CardSight>) {
         let seen = cards.iter().filter_map(|(id, sight)| Some((id, sight.figures()?.by_spawn.as_ref()?)));
         let shown = seen.flat_map(|(id, by_spawn)| by_spawn.iter().map(move |(spawn, bytes)| (*spawn, id, *bytes)));
         let mut changed = BTreeSet::new();
         for (spawn, id, bytes) in shown {
-            if let Some(account) = self.accounts.get_mut(&spawn) {
+            if let Some(account) = self.accounts.get_mut(&spawn).filter(|account| account.since <= begun_at) {
                 account.take_shown(id, bytes);
                 changed.insert(spawn);
             }

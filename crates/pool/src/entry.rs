@@ -5,7 +5,7 @@
 use crate::{Ask, BuildId, Facts, RequestId};
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
-use motorpool_vocab::{Bytes, Endpoint, EngineKey, ExitRecord, Gate, Holder, Now, Spawn, StopReason};
+use motorpool_vocab::{Bytes, DeviceId, Endpoint, EngineKey, ExitRecord, Gate, Holder, Now, Spawn, StopReason};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -71,6 +71,8 @@ pub(crate) struct Loading {
     pub(crate) progress: Option<u16>,
     /// Private memory beside the buffers that its engine will report; `None`: its parts are not known.
     pub(crate) beside: Option<Bytes>,
+    /// Its devices as it numbers them.
+    pub(crate) order: Vec<DeviceId>,
 }
 
 /// A child that serves.

@@ -6,7 +6,7 @@ use crate::{
     overflow::Owed,
     sight::Sights,
 };
-use motorpool_broker::{Host, Ledger, Place, Policy};
+use motorpool_broker::{Host, Ledger, Policy};
 use motorpool_catalog::Catalog;
 use motorpool_vocab::{EngineKey, Event, EventKind, Now, Spawn};
 use slotmap::SlotMap;
@@ -139,7 +139,7 @@ impl Pool {
             Input::Progress { spawn, per_mille } => self.on_progress(now, spawn, per_mille),
             Input::Ready { spawn, endpoint, width } => self.on_ready(now, spawn, endpoint, width),
             Input::Measured { spawn, measured } => self.on_measured(now, spawn, &measured),
-            Input::Memory(memory) => self.on_reading(now, Place::SystemMemory, memory.foreign),
+            Input::Memory(memory) => self.on_memory(now, memory),
             Input::Gone { spawn, exit } => self.on_gone(now, spawn, exit),
             Input::UnloadIdle { id, key } => self.on_unload_idle(now, id, &key),
             Input::Evict { id, key, force } => self.on_evict(now, id, &key, force),
@@ -151,7 +151,7 @@ impl Pool {
                 self.reply(id, Answer::Outlook(outlook));
             }
             Input::Host(host) => self.on_host(host),
-            Input::Cards { cards, .. } => self.correct_by_cards(now, &cards),
+            Input::Cards { begun_at, cards } => self.on_cards(now, begun_at, &cards),
             Input::Tick => {}
         }
         self.on_due(now);
@@ -177,6 +177,7 @@ impl Pool {
     fn on_host(&mut self, host: Host) {
         let _ = self.ledger.set_bounds(host.bounds());
         self.config.host = host;
+        self.observe_cards();
     }
 
     /// When the next `Tick` is due, if nothing happens before.
@@ -198,11 +199,13 @@ impl Pool {
             Phase::Ready(s) => s.drain.askers.values().map(|(until, _)| *until).min(),
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
         });
-        tickets.chain(teardowns).chain(phases).chain(self.protection_ends()).min()
+        let sights = self.sights.trust_ends();
+        tickets.chain(teardowns).chain(phases).chain(self.protection_ends()).chain(sights).min()
     }
 
-    /// Does what is due: each kind of deadline in one place, in the order tickets, loads, drains, teardowns.
+    /// Does what is due: each kind of deadline in one place, in the order sights, tickets, loads, drains, teardowns.
     fn on_due(&mut self, now: Now) {
+        self.on_due_sights(now);
         self.on_due_tickets(now);
         self.on_due_loads(now);
         self.end_finished_drains(now);

@@ -314,6 +314,13 @@ fn log_event(kind: &EventKind) {
         EventKind::OverflowCured => tracing::info!("no more is reserved than may be"),
         EventKind::ReadingMissing { device: None } => tracing::warn!("system memory cannot be read"),
         EventKind::ReadingMissing { device: Some(device) } => tracing::warn!(%device, "a device cannot be read"),
+        EventKind::DeviceLost { device } => tracing::error!(%device, "a device is lost; nothing new goes there"),
+        EventKind::DeviceBack { device } => tracing::info!(%device, "a device is back"),
+        EventKind::CpuFallback { key, spawn, planned } => {
+            tracing::error!(%key, %spawn, %planned, "planned for graphics devices, and computes on the processor");
+        }
+        EventKind::Pressure { device, free } => tracing::warn!(?device, ?free, "memory runs low"),
+        EventKind::PressureOver { device } => tracing::info!(?device, "memory does not run low any more"),
         EventKind::Stopping { key, spawn, reason } => tracing::info!(%key, %spawn, %reason, "stopping"),
         EventKind::DrainBegan { key, holders } => tracing::info!(%key, n_holders = holders.len(), "drain began"),
         EventKind::DrainGivenUp { key } => tracing::info!(%key, "drain given up"),

@@ -56,6 +56,8 @@ named! {
         ScaleDown = "scale-down",
         /// A correction showed that it does not fit.
         Overflow = "overflow",
+        /// It was planned for graphics devices and computes on the processor.
+        CpuFallback = "cpu-fallback",
         /// Nobody waits for its load any more.
         Abandoned = "abandoned",
     }

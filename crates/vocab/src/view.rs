@@ -111,6 +111,8 @@ pub enum PhaseView {
     Validating,
     /// It waits for room.
     WaitsForRoom,
+    /// It has its room and waits for its turn to load, or for what the device says right before.
+    WaitsForSlot,
     /// The child runs and loads; progress in per-mille when known.
     Starting {
         /// 0 to 1000.
@@ -120,6 +122,8 @@ pub enum PhaseView {
     Ready,
     /// It was asked to stop, or killed.
     Stopping,
+    /// Its child is gone and its device has not given the memory back yet.
+    Reclaiming,
     /// It cannot be killed and stays charged.
     Stuck,
 }
@@ -131,9 +135,11 @@ impl PhaseView {
             Self::Idle => "idle",
             Self::Validating => "validating",
             Self::WaitsForRoom => "waits-for-room",
+            Self::WaitsForSlot => "waits-for-slot",
             Self::Starting { .. } => "starting",
             Self::Ready => "ready",
             Self::Stopping => "stopping",
+            Self::Reclaiming => "reclaiming",
             Self::Stuck => "stuck",
         }
     }
@@ -216,6 +222,37 @@ pub enum EventKind {
     OverflowCured,
     /// A pool could not be read.
     ReadingMissing {
+        /// The card; `None` is system memory.
+        device: Option<DeviceId>,
+    },
+    /// A graphics card is gone, or must be reset: nothing new goes there until it is seen again.
+    DeviceLost {
+        /// The card.
+        device: DeviceId,
+    },
+    /// A card that was lost is seen again.
+    DeviceBack {
+        /// The card.
+        device: DeviceId,
+    },
+    /// A child that was planned for graphics devices holds next to nothing there: it computes on the processor.
+    CpuFallback {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+        /// What was planned for devices.
+        planned: Bytes,
+    },
+    /// Memory runs low, and not by our own doing: engines that are idle for a while go, one at a time.
+    Pressure {
+        /// The card; `None` is system memory.
+        device: Option<DeviceId>,
+        /// What is free there, when that was read.
+        free: Option<Bytes>,
+    },
+    /// Memory does not run low any more.
+    PressureOver {
         /// The card; `None` is system memory.
         device: Option<DeviceId>,
     },

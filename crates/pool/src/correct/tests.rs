@@ -37,7 +37,7 @@ fn usual_report() -> Reported {
 const BESIDE: Option<Bytes> = Some(Bytes::mib(200));
 
 fn after(planned: &Claim, beside: Option<Bytes>, all: &[Measured]) -> (Bytes, Bytes) {
-    let mut account = Account::new(planned.clone(), beside);
+    let mut account = Account::new(Now::ZERO, planned.clone(), beside);
     for measured in all {
         account.take(measured);
     }
@@ -100,7 +100,7 @@ fn what_cannot_be_had_stays_as_planned() {
     let only_report = Measured { reported: Some(usual_report()), ..Measured::default() };
     assert_eq!(after(&plan, BESIDE, &[only_report]), mib(800, 900), "a report alone proves no less");
     assert_eq!(after(&plan, BESIDE, &[Measured::default()]), mib(800, 900));
-    let account = Account::new(plan, BESIDE);
+    let account = Account::new(Now::ZERO, plan, BESIDE);
     assert_eq!((account.measured(), account.planned()), (None, Bytes::mib(1700)));
 }
 
@@ -125,7 +125,7 @@ fn buffers_on_devices_and_on_other_machines_are_no_private_memory() {
 fn a_device_counts_as_its_driver_shows_and_one_that_it_does_not_show_as_planned() {
     let (a, b) = (DeviceId("A".into()), DeviceId("B".into()));
     let device = [(a.clone(), Bytes::gib(4)), (b.clone(), Bytes::gib(4))].into();
-    let mut account = Account::new(Claim { device, accelerated: Bytes::gib(8), ..Claim::default() }, BESIDE);
+    let mut account = Account::new(Now::ZERO, Claim { device, accelerated: Bytes::gib(8), ..Claim::default() }, BESIDE);
     for gib in [3, 2, 0] {
         account.take_shown(&a, Bytes::gib(gib));
     }
@@ -136,9 +136,23 @@ fn a_device_counts_as_its_driver_shows_and_one_that_it_does_not_show_as_planned(
 }
 
 #[test]
+fn buffers_that_were_reported_on_a_device_raise_its_part_and_never_lower_it() {
+    let (a, b) = (DeviceId("A".into()), DeviceId("B".into()));
+    let device = [(a.clone(), Bytes::mib(100)), (b.clone(), Bytes::mib(100))].into();
+    let account = Account::new(Now::ZERO, Claim { device, ..Claim::default() }, BESIDE);
+    let mut account = account.on(vec![b.clone(), a.clone()]);
+    let lines = [("CUDA0", "model", 300), ("CUDA0", "KV", 50), ("CUDA1", "KV", 60), ("CUDA7", "KV", 900)];
+    account.take(&Measured { reported: Some(report(&lines)), ..Measured::default() });
+    assert_eq!(account.line().device, [(a.clone(), Bytes::mib(100)), (b.clone(), Bytes::mib(350))].into());
+    account.take_shown(&a, Bytes::mib(80));
+    account.take_shown(&b, Bytes::mib(400));
+    assert_eq!(account.line().device, [(a, Bytes::mib(80)), (b, Bytes::mib(400))].into(), "what no report holds");
+}
+
+#[test]
 fn where_devices_share_system_memory_all_of_the_line_is_theirs() {
     let plan = Claim { accelerated: Bytes::mib(1700), ..planned(800, 900) };
-    let mut account = Account::new(plan, BESIDE);
+    let mut account = Account::new(Now::ZERO, plan, BESIDE);
     account.take(&Measured { reported: Some(usual_report()), ..seen(120, 920) });
     assert_eq!(account.line().accelerated, Bytes::mib(1420));
 }
@@ -166,7 +180,7 @@ proptest! {
         let device = card.map(|mib| (DeviceId("A".into()), Bytes::mib(mib))).into_iter().collect();
         let mut plan = Claim { device, ..planned(private, mapped) };
         plan.ram_files.insert((file(2), Bytes::mib(500)));
-        let mut account = Account::new(plan.clone(), beside.map(Bytes::mib));
+        let mut account = Account::new(Now::ZERO, plan.clone(), beside.map(Bytes::mib));
         let memory = |claim: &Claim| claim.total().saturating_sub(Bytes::sum(claim.device.values().copied()));
         let (mut before, mut settled) = (plan.clone(), false);
         let card = DeviceId("A".into());

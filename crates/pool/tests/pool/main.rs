@@ -1,9 +1,11 @@
 //! The pool from outside: one trace per edge of its diagram, and its invariants over random traces.
+mod cards;
 mod closing;
 mod corrections;
 mod drains;
 mod fairness;
 mod hosts;
+mod machine;
 mod properties;
 mod traces;
 mod world;

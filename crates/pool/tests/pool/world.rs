@@ -1,4 +1,5 @@
 //! A shell made of nothing: it performs the pool's actions in virtual time and remembers what everybody was told.
+use crate::machine::Machine;
 use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
     Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Grant, Host, Input, Pool,
@@ -49,6 +50,9 @@ pub(crate) struct World {
     pub(crate) width: u32,
     /// Entries by the warm path that the pool has not been told of yet.
     pub(crate) untold: BTreeMap<RequestId, Input>,
+    pub(crate) machine: Machine,
+    /// A look at the cards was asked for.
+    looks: bool,
     next: u64,
 }
 
@@ -91,8 +95,13 @@ impl World {
     }
 
     pub(crate) fn on(host: Host, catalog: Arc<Catalog>) -> Self {
-        let config = PoolConfig { host, ..PoolConfig::default() };
+        Self::configured(PoolConfig { host, ..PoolConfig::default() }, catalog)
+    }
+
+    pub(crate) fn configured(config: PoolConfig, catalog: Arc<Catalog>) -> Self {
         Self {
+            machine: Machine::of(&config.host),
+            looks: false,
             pool: Pool::new(config, catalog.clone(), Spawn(1)),
             catalog,
             now: Now::from_nanos(1_000_000_000_000),
@@ -119,6 +128,14 @@ impl World {
         for action in self.pool.on_event(self.now, input) {
             self.perform(action);
         }
+        if std::mem::take(&mut self.looks) {
+            self.read_cards();
+        }
+    }
+
+    /// What a look at the cards shows now.
+    pub(crate) fn read_cards(&mut self) {
+        self.feed(Input::Cards { begun_at: self.now, cards: self.machine.look(self.now) });
     }
 
     fn perform(&mut self, action: Action) {
@@ -130,6 +147,7 @@ impl World {
             Action::Start { spawn, launch } => {
                 assert!(!self.is_closing(), "P11: {spawn} is started although the pool closes");
                 self.children.insert(spawn, (launch.key.clone(), Child::Loading));
+                self.machine.started(spawn, &launch.claim);
             }
             Action::StopPolitely { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Asked,
             Action::Kill { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Killed,
@@ -153,7 +171,7 @@ impl World {
             Action::Reply { id, answer } => self.end(id, Outcome::Answered(answer)),
             Action::Notice { id, holders } => self.notices.push((id, holders.len())),
             Action::Publish(event) => self.events.push(event),
-            Action::Look => {}
+            Action::Look => self.looks = true,
             Action::Deny(denial) => self.denials.push(denial),
         }
     }
@@ -258,6 +276,7 @@ impl World {
 
     pub(crate) fn gone(&mut self, spawn: Spawn) {
         self.children.remove(&spawn);
+        self.machine.gone(self.now, spawn);
         self.feed(Input::Gone { spawn, exit: Exit::default() });
     }
 

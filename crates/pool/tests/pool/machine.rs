@@ -1,0 +1,102 @@
+//! Graphics cards made of numbers: what children claim there is taken while they live, and given back when they are
+//! gone, at once or later.
+use motorpool_pool::{CardFigures, CardSight, Host, HostShape, Tenant};
+use motorpool_vocab::{Bytes, Claim, DeviceId, Now, Spawn};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Which figures a driver tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tells {
+    ByProcess,
+    TotalsOnly,
+}
+
+/// How a card answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    Well,
+    Missing,
+    Lost,
+}
+
+/// The cards, and who holds what there.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    totals: BTreeMap<DeviceId, Bytes>,
+    pub(crate) held: BTreeMap<Spawn, BTreeMap<DeviceId, Bytes>>,
+    /// What children that are gone have not given back until then.
+    ghosts: Vec<(Spawn, BTreeMap<DeviceId, Bytes>, Now)>,
+    /// From the end of a child until its memory is back.
+    pub(crate) lag: Duration,
+    /// What others use.
+    pub(crate) foreign: BTreeMap<DeviceId, Bytes>,
+    pub(crate) health: BTreeMap<DeviceId, Health>,
+    pub(crate) tells: Tells,
+    /// How much of its claim a child takes once it is started, in thousandths.
+    pub(crate) takes: u64,
+}
+
+pub(crate) fn card(n: usize) -> DeviceId {
+    DeviceId(format!("GPU-{n}").into())
+}
+
+impl Machine {
+    pub(crate) fn of(host: &Host) -> Self {
+        let discrete = host.shape == HostShape::DiscreteGpu;
+        let totals = host.cards.iter().filter(|_| discrete).map(|card| (card.id.clone(), card.total)).collect();
+        Self {
+            totals,
+            held: BTreeMap::new(),
+            ghosts: vec![],
+            lag: Duration::ZERO,
+            foreign: BTreeMap::new(),
+            health: BTreeMap::new(),
+            tells: Tells::ByProcess,
+            takes: 1000,
+        }
+    }
+
+    pub(crate) fn started(&mut self, spawn: Spawn, claim: &Claim) {
+        let taken = claim.device.iter().map(|(id, bytes)| (id.clone(), bytes.per_mille(self.takes)));
+        self.held.insert(spawn, taken.collect());
+    }
+
+    pub(crate) fn gone(&mut self, now: Now, spawn: Spawn) {
+        if let Some(held) = self.held.remove(&spawn) {
+            self.ghosts.push((spawn, held, now.after(self.lag)));
+        }
+    }
+
+    /// What a look at `now` shows.
+    pub(crate) fn look(&self, now: Now) -> BTreeMap<DeviceId, CardSight> {
+        self.totals.iter().map(|(id, total)| (id.clone(), self.sight(now, id, *total))).collect()
+    }
+
+    fn sight(&self, now: Now, id: &DeviceId, total: Bytes) -> CardSight {
+        match self.health.get(id) {
+            Some(Health::Missing) => return CardSight::Missing,
+            Some(Health::Lost) => return CardSight::Lost,
+            Some(Health::Well) | None => {}
+        }
+        let foreign = self.foreign.get(id).copied().unwrap_or_default();
+        let by_spawn = self.by_spawn(now, id);
+        let used = Bytes::sum(by_spawn.values().copied()).saturating_add(foreign);
+        let tenant = Tenant { pid: 4711, name: Some("blender".into()), bytes: foreign };
+        let tells = self.tells == Tells::ByProcess;
+        CardSight::Seen(CardFigures {
+            total,
+            free: total.saturating_sub(used),
+            by_spawn: tells.then_some(by_spawn),
+            tenants: if tells && !foreign.is_zero() { vec![tenant] } else { vec![] },
+        })
+    }
+
+    /// What is really there of each of our children.
+    fn by_spawn(&self, now: Now, id: &DeviceId) -> BTreeMap<Spawn, Bytes> {
+        let ghosts = self.ghosts.iter().filter(|(_, _, until)| *until > now).map(|(spawn, held, _)| (spawn, held));
+        let on = |(spawn, held): (&Spawn, &BTreeMap<DeviceId, Bytes>)| {
+            held.get(id).filter(|bytes| !bytes.is_zero()).map(|bytes| (*spawn, *bytes))
+        };
+        self.held.iter().chain(ghosts).filter_map(on).collect()
+    }
+}
