@@ -37,7 +37,9 @@ pub(crate) async fn cause_of_death(handle: &PoolHandle, spawn: Spawn) -> Failure
 fn failure_by(record: &ExitRecord) -> Failure {
     match record.reason {
         StopReason::Shutdown => Failure::ShuttingDown,
-        StopReason::Crash | StopReason::Health | StopReason::LoadTimeout => Failure::EngineCrashed(record.class),
+        StopReason::Crash | StopReason::Health | StopReason::LoadTimeout | StopReason::CpuFallback => {
+            Failure::EngineCrashed(record.class)
+        }
         StopReason::Evicted
         | StopReason::Idle
         | StopReason::MemoryPressure
