@@ -8,6 +8,9 @@ use std::{fmt, time::Duration};
 
 /// More GiB than this are not printed: nothing has them, and people read no ten digits.
 const GIB_MOST: u64 = 999_999_999;
+/// So many characters of a program's name are printed, and so many digits in a row are not.
+const NAME_MOST: usize = 60;
+const DIGITS_MOST: usize = 10;
 
 /// Why a build does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub struct Denial {
     pub committed: Bytes,
     /// What holds the memory and cannot go, largest first.
     pub holders: Vec<(EngineKey, Bytes)>,
+    /// Who else uses the card that it meets the bound of, by name.
+    pub tenants: Vec<(String, Bytes)>,
     /// What there is on this machine.
     pub shares: Shares,
 }
@@ -58,10 +63,8 @@ pub enum Cause {
     },
     /// Others use it.
     Foreign {
-        /// Who, as the driver names it.
-        tenant: String,
-        /// How much.
-        bytes: Bytes,
+        /// Who, as the driver names them, and how much; none when nobody knows.
+        tenants: Vec<(String, Bytes)>,
     },
 }
 
@@ -97,7 +100,8 @@ impl Denial {
     }
 
     fn of(key: EngineKey, requested: Claim, reason: Reason, bounds: &Bounds) -> Self {
-        Self { key, requested, reason, committed: Bytes::ZERO, holders: vec![], shares: bounds.into() }
+        let (holders, tenants) = (vec![], vec![]);
+        Self { key, requested, reason, committed: Bytes::ZERO, holders, tenants, shares: bounds.into() }
     }
 
     /// The same beside what was reserved.
@@ -111,6 +115,12 @@ impl Denial {
     pub fn with_holders(self, mut holders: Vec<(EngineKey, Bytes)>) -> Self {
         holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         Self { holders, ..self }
+    }
+
+    /// The same with who else uses the card that it meets the bound of.
+    #[must_use]
+    pub fn with_tenants(self, tenants: Vec<(String, Bytes)>) -> Self {
+        Self { tenants, ..self }
     }
 
     /// What would have been committed, or was required.
@@ -148,7 +158,9 @@ impl Denial {
         match &self.reason {
             Reason::Measured(measured) => self.measured_prose(measured),
             Reason::Bound(excess) => {
-                format!("{}{}{held} {}", self.needs(), self.against(excess), self.helps(excess))
+                let tenants =
+                    if self.tenants.is_empty() { String::new() } else { format!(" There, {}.", used(&self.tenants)) };
+                format!("{}{}{held}{tenants} {}", self.needs(), self.against(excess), self.helps(excess))
             }
         }
     }
@@ -242,7 +254,8 @@ impl Denial {
                 "it unloaded its previous model and waited {} s, the driver has not given the memory back",
                 waited.as_secs()
             ),
-            Cause::Foreign { tenant, bytes } => format!("{tenant} uses {} there", Gib(*bytes)),
+            Cause::Foreign { tenants } if tenants.is_empty() => "something else uses the rest".to_owned(),
+            Cause::Foreign { tenants } => format!("there, {}", used(tenants)),
         };
         format!(
             "{model} needs {} on graphics device {device}, where {} are free: {why}. {}",
@@ -260,6 +273,23 @@ impl Measured {
             Cause::Foreign { .. } => "Ending that program, or a smaller model or context, helps.",
         }
     }
+}
+
+/// Who uses how much.
+fn used(tenants: &[(String, Bytes)]) -> String {
+    let all: Vec<_> =
+        tenants.iter().map(|(name, bytes)| format!("{} uses {}", fit_to_print(name), Gib(*bytes))).collect();
+    all.join(", ")
+}
+
+/// A program may call itself anything: what people read holds no control characters and no run of ten digits.
+fn fit_to_print(name: &str) -> String {
+    let mut n_digits = 0;
+    let keep = |c: char| {
+        n_digits = if c.is_ascii_digit() { n_digits + 1 } else { 0 };
+        (n_digits < DIGITS_MOST).then_some(if c.is_control() { '?' } else { c })
+    };
+    name.chars().take(NAME_MOST).filter_map(keep).collect()
 }
 
 /// `first`, then `rest`, as one sentence.
@@ -320,7 +350,7 @@ mod tests {
     }
 
     fn every(would: Bytes, limit: Bytes) -> Vec<Denial> {
-        let foreign = Cause::Foreign { tenant: "blender".to_owned(), bytes: limit };
+        let foreign = Cause::Foreign { tenants: vec![("blender".to_owned(), limit), ("9".repeat(80), would)] };
         let mut all = vec![measured(Cause::OwnEviction { waited: Duration::from_secs(5) }), measured(foreign)];
         for which in
             [Which::Total, Which::CoResidency, Which::SystemMemory, Which::Device(DeviceId("GPU-5c0ffee".into()))]
@@ -342,7 +372,7 @@ mod tests {
         assert_eq!(line(Which::CoResidency), ceiling);
         assert_eq!(line(Which::Device(DeviceId("GPU-1".into()))), format!("{plain} (device GPU-1)"));
         assert_eq!(line(Which::SystemMemory), format!("{plain} (system memory)"));
-        let foreign = Cause::Foreign { tenant: "blender".to_owned(), bytes: Bytes::gib(20) };
+        let foreign = Cause::Foreign { tenants: vec![("blender".to_owned(), Bytes::gib(20))] };
         assert_eq!(
             measured(foreign).to_string(),
             "budget exhausted: would commit 9663676416 against 2147483648 (measured free graphics memory)"
@@ -399,8 +429,15 @@ mod tests {
         let own = measured(Cause::OwnEviction { waited: Duration::from_secs(5) }).prose();
         let words = "unloaded its previous model and waited 5 s, the driver has not given the memory back";
         assert!(own.contains(words), "{own}");
-        let foreign = measured(Cause::Foreign { tenant: "blender".to_owned(), bytes: Bytes::gib(20) }).prose();
-        assert!(foreign.contains("blender uses 20.0 GiB"), "{foreign}");
+        let tenants = vec![("blender".to_owned(), Bytes::gib(20)), ("a\nb".to_owned(), Bytes::gib(2))];
+        let foreign = measured(Cause::Foreign { tenants: tenants.clone() }).prose();
+        let named = "there, blender uses 20.0 GiB, a?b uses 2.0 GiB";
+        assert!(foreign.contains(named), "{foreign}");
+        let unknown = measured(Cause::Foreign { tenants: vec![] }).prose();
+        assert!(unknown.contains("something else uses the rest"), "{unknown}");
+        let device = Which::Device(DeviceId("GPU-5c0ffee".into()));
+        let ledger = bound(device, Bytes::gib(9), Bytes::gib(2), &discrete()).with_tenants(tenants).prose();
+        assert!(ledger.contains(". There, blender uses 20.0 GiB"), "{ledger}");
     }
 
     #[test]

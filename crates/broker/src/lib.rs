@@ -18,7 +18,7 @@
 //! | what kind of machine, what may be reserved | `host.rs`, `bounds.rs`, `budget.rs` |
 //! | what is reserved, does this fit | `ledger.rs`, `limits.rs`, `lines.rs`, `charges.rs`, `scratch.rs` |
 //! | which layers go where, what that claims | `placement.rs`, `cut.rs`, `split.rs` |
-//! | who goes for it | `room.rs`, `victims.rs` |
+//! | who goes for it | `room.rs`, `victims.rs`; by what a driver says is missing: `measured.rs` |
 //! | how a refusal reads | `denial.rs` |
 //! | context, slots, KV type | `plan.rs`, `draft.rs` |
 //!
@@ -39,6 +39,7 @@ mod host;
 mod ledger;
 mod limits;
 mod lines;
+mod measured;
 mod overflow;
 mod placement;
 mod plan;
@@ -54,6 +55,7 @@ pub use draft::{BatchRule, Draft, FixedSettings, Source, Subject, draft};
 pub use host::{Card, Evidence, Host, HostShape, Platform, Seen, SizedBy, Spillover, decide_shape};
 pub use ledger::{Excess, Ledger, Place, PoolFigures, Reading, Shortfall, Sight, Verdict};
 pub use limits::Which;
+pub use measured::pick_measured;
 pub use overflow::Overflow;
 pub use placement::{Company, Placement, pick_placement};
 pub use plan::{ContextWish, Fitted, KvType, LaunchPlan, Profile, Scale, Sized, Sizing, Wishes, plan_launch};

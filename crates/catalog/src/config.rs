@@ -125,6 +125,9 @@ pub struct LoadSettings {
     /// Longest time in all (30 min).
     #[serde(deserialize_with = "quantity::some_time")]
     pub cap: Duration,
+    /// How many engines load at a time on each graphics device, and how many in system memory alone, 1 to 64 (1).
+    #[serde(deserialize_with = "quantity::whole::<_, 1, 64>")]
+    pub parallel: u32,
 }
 
 /// How an engine is ended.
@@ -285,7 +288,7 @@ impl Default for PoolSettings {
 
 impl Default for LoadSettings {
     fn default() -> Self {
-        Self { stall: Duration::from_mins(1), cap: Duration::from_mins(30) }
+        Self { stall: Duration::from_mins(1), cap: Duration::from_mins(30), parallel: 1 }
     }
 }
 

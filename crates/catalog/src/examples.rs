@@ -40,6 +40,7 @@ pub(crate) const CONFIG: Examples = &[
     ("load", "[load]"),
     ("load.stall", "stall = \"60s\""),
     ("load.cap", "cap = \"30m\""),
+    ("load.parallel", "parallel = 1"),
     ("stop", "[stop]"),
     ("stop.polite", "polite = \"5s\""),
     ("stop.kill", "kill = \"10s\""),

@@ -101,6 +101,8 @@ fn pool_config(config: &Config) -> Result<PoolConfig, Failure> {
         load_within: config.load.cap,
         polite_within: config.stop.polite,
         kill_within: config.stop.kill,
+        load_slots: settings::load_slots(config.load.parallel)?,
+        ..PoolConfig::default()
     })
 }
 

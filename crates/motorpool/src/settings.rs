@@ -17,9 +17,11 @@ use motorpool_catalog::{
     BudgetText, Catalog, Config, ConfigError, DescribedHost, Manifest, Model, Source, UnknownModel, overlay_manifests,
     overlay_models, parse_config, parse_host, parse_manifest, parse_model, shipped,
 };
+use motorpool_pool::LoadSlots;
 use motorpool_vocab::ModelId;
 use std::{
     fs, io,
+    num::NonZeroU32,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -28,6 +30,7 @@ use std::{
 const FILE: &str = "motorpool.toml";
 const SYSTEM: &str = "/etc/motorpool";
 const BUDGET: &str = "MOTORPOOL_CAPACITY_BUDGET_GB";
+const SERIALIZE: &str = "MOTORPOOL_SERIALIZE_GPU_LOADS";
 
 /// Everything that files say.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ pub(crate) enum SettingsError {
     Wrong(#[from] ConfigError),
     #[error("{BUDGET} cannot be used")]
     Budget(#[source] BudgetText),
+    #[error("{SERIALIZE} is `{0}`")]
+    Serialize(String),
     #[error("defaults.model names no model")]
     Default(#[source] UnknownModel),
 }
@@ -62,6 +67,7 @@ impl From<SettingsError> for Failure {
             SettingsError::Budget(_) => {
                 Self::new(Exit::Config, what, "set it to a number of GiB such as 24, or unset it")
             }
+            SettingsError::Serialize(_) => Self::new(Exit::Config, what, "set it to `on` or `off`, or unset it"),
             SettingsError::Default(_) => {
                 Self::new(Exit::Config, what, "correct it; `motorpool model list` shows the names")
             }
@@ -186,6 +192,23 @@ pub(crate) fn budget_of_environment() -> Result<Option<motorpool_vocab::Bytes>, 
     }
 }
 
+/// How many engines load at a time: the environment overrides the platform, on some of which two loads at once have
+/// brought the machine down.
+pub(crate) fn load_slots(parallel: u32) -> Result<LoadSlots, SettingsError> {
+    load_slots_of(std::env::var(SERIALIZE).ok().as_deref(), parallel)
+}
+
+fn load_slots_of(serialize: Option<&str>, parallel: u32) -> Result<LoadSlots, SettingsError> {
+    let one_for_all = match serialize.map(str::trim) {
+        None | Some("") => cfg!(target_os = "macos"),
+        Some("on") => true,
+        Some("off") => false,
+        Some(other) => return Err(SettingsError::Serialize(other.to_owned())),
+    };
+    let per_device = LoadSlots::PerDevice(NonZeroU32::new(parallel).unwrap_or(NonZeroU32::MIN));
+    Ok(if one_for_all { LoadSlots::OneForAll } else { per_device })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +216,16 @@ mod tests {
 
     fn dirs(top: &Path) -> Dirs {
         Dirs { data: top.join("data"), state: top.join("state"), run: top.join("run"), config: top.join("config") }
+    }
+
+    #[test]
+    fn loads_are_one_at_a_time_where_the_environment_or_the_platform_says_so() {
+        let two = LoadSlots::PerDevice(NonZeroU32::new(2).expect("not zero"));
+        assert_eq!(load_slots_of(Some("on"), 2).ok(), Some(LoadSlots::OneForAll));
+        assert_eq!(load_slots_of(Some("off"), 2).ok(), Some(two));
+        let by_platform = if cfg!(target_os = "macos") { LoadSlots::OneForAll } else { two };
+        assert_eq!(load_slots_of(None, 2).ok(), Some(by_platform));
+        assert!(matches!(load_slots_of(Some("yes"), 2), Err(SettingsError::Serialize(_))));
     }
 
     #[test]

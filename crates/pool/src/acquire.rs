@@ -28,7 +28,11 @@ impl Pool {
             Phase::Ready(serving) if serving.drain.is_active() => self.wait_on_drain(now, id),
             Phase::Ready(_) => self.serve(now, entry),
             Phase::WaitsForRoom(waiting) if !waiting.drains.is_empty() => self.wait_on_drain(now, id),
-            Phase::WaitsForRoom(_) | Phase::Checking { .. } | Phase::Starting(_) | Phase::Stopping { .. } => {}
+            Phase::WaitsForRoom(_)
+            | Phase::Checking { .. }
+            | Phase::Admission(_)
+            | Phase::Starting(_)
+            | Phase::Stopping { .. } => {}
         }
     }
 
@@ -136,6 +140,7 @@ impl Pool {
         if entry.queue.is_empty() {
             match &entry.phase {
                 Phase::WaitsForRoom(_) => self.abandon_waiting(now, ticket.entry),
+                Phase::Admission(_) => self.withdraw(now, ticket.entry),
                 Phase::Ready(serving) => serving.gate.clear_queued(),
                 Phase::Idle | Phase::Checking { .. } | Phase::Starting(_) | Phase::Stopping { .. } => {}
             }

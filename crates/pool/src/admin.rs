@@ -13,8 +13,9 @@ impl Pool {
         let Some(entry) = self.by_key.get(key).copied() else { return self.reply(id, Answer::NotResident) };
         let target = &self.entries[entry];
         match &target.phase {
-            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.reply(id, Answer::NotResident),
+            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.join_reclaim(entry, id),
             Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
+            Phase::Admission(_) => self.reply(id, Answer::Serving(key.clone())),
             Phase::Starting(_) if !target.queue.is_empty() => self.reply(id, Answer::Serving(key.clone())),
             Phase::Ready(s) if self.is_busy(entry) || s.gate.close_if_idle() != CloseIfIdle::Closed => {
                 self.reply(id, Answer::Serving(key.clone()));
@@ -29,8 +30,9 @@ impl Pool {
             self.refuse_all(now, entry, &Refusal::Evicted(key.clone()));
         }
         match &self.entries[entry].phase {
-            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.reply(id, Answer::NotResident),
+            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.join_reclaim(entry, id),
             Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
+            Phase::Admission(_) => self.reply(id, Answer::Serving(key.clone())),
             Phase::Starting(_) if !self.entries[entry].queue.is_empty() => {
                 self.reply(id, Answer::Serving(key.clone()));
             }
@@ -56,10 +58,20 @@ impl Pool {
         }
     }
 
+    /// Nothing of `entry` runs; its bytes may not be back.
+    fn join_reclaim(&mut self, entry: EntryId, id: RequestId) {
+        match self.reclaims.all.values_mut().rev().find(|reclaim| reclaim.entry == entry) {
+            Some(reclaim) => reclaim.askers.push(id),
+            None => self.reply(id, Answer::NotResident),
+        }
+    }
+
     /// The operator is gone and wants no answer; what was begun for them goes on.
     pub(crate) fn forget_operator(&mut self, now: Now, id: RequestId) {
         self.forget_asker(now, id);
-        self.teardowns.values_mut().for_each(|t| t.askers.retain(|asker| *asker != id));
+        let stopping = self.teardowns.values_mut().map(|t| &mut t.askers);
+        let gone = self.reclaims.all.values_mut().map(|r| &mut r.askers);
+        stopping.chain(gone).for_each(|askers| askers.retain(|asker| *asker != id));
         self.releases.retain(|release| release.id != id);
         if let Mode::Retiring(askers) | Mode::ShuttingDown(askers) = &mut self.mode {
             askers.retain(|asker| *asker != id);

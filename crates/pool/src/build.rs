@@ -1,11 +1,11 @@
-//! A build: check → plan → room → start → ready, and its failures.
+//! A build: check → plan → room → slot and last checks (`slot.rs`, `admission.rs`) → start → ready, and its failures.
 //!
-//! A failed step undoes exactly the steps before it: a fault of the check holds nothing, a failed start gives its
-//! line back when its tree is gone. All joiners get the build's result or its error.
+//! A failed step undoes exactly the steps before it: a fault of the check holds nothing, a failed last check gives its
+//! line back at once, a failed start when its tree is gone and its devices agree (`reclaim.rs`). All joiners get the build's result or its error.
 use crate::{
     Action, BuildId, Facts, HostShape, Launch, Pool, Refusal, StartFault,
     correct::Account,
-    entry::{Drain, EntryId, Loading, Phase, Serving, Waiting},
+    entry::{Admission, Admitting, Drain, EntryId, Loading, MadeRoom, Phase, Serving, Waiting},
     subject::subject,
 };
 use motorpool_broker::{LaunchPlan, Placement, Verdict, draft};
@@ -38,8 +38,9 @@ impl Pool {
     fn wait_for_room(&mut self, now: Now, entry: EntryId, build: BuildId, facts: Facts) {
         let target = &self.entries[entry];
         let draft = draft(&self.ledger, &self.fixed_spawns(), &subject(&target.model, &facts));
-        let drains = BTreeSet::new();
-        let waiting = Waiting { facts, draft, placement: None, since: now, turn: now, build, drains };
+        let (drains, evicted, withheld) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let waiting =
+            Waiting { facts, draft, placement: None, since: now, turn: now, build, drains, evicted, withheld };
         self.entries[entry].phase = Phase::WaitsForRoom(Box::new(waiting));
     }
 
@@ -55,45 +56,53 @@ impl Pool {
         is_another
     }
 
-    /// There is room: the bytes are reserved, then the child is ordered.
-    pub(crate) fn start(&mut self, now: Now, entry: EntryId, placement: Placement) {
+    /// There is room: the bytes are reserved. The child is ordered when it is this build's turn to load.
+    pub(crate) fn admit(&mut self, now: Now, entry: EntryId, placement: Placement) {
         let spawn = self.number_spawn();
         let Placement { claim, split, .. } = placement;
         if self.ledger.reserve(spawn, claim.clone()) != Verdict::Admit {
             return;
         }
-        let target = &self.entries[entry];
-        let waiting = target.waiting().expect("P1: only a planned build starts");
-        let beside = waiting.draft.load.parts.beside_buffers(&split);
-        let order = split.devices.iter().map(|(id, _)| id.clone()).collect();
-        // With one memory there is nothing to choose between: what the model says is enough.
-        let split = (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split);
+        let target = &mut self.entries[entry];
+        let (key, model) = (target.key.clone(), target.model.clone());
+        let Phase::WaitsForRoom(waiting) = std::mem::replace(&mut target.phase, Phase::Idle) else { return };
         let launch = Arc::new(Launch {
-            key: target.key.clone(),
-            model: target.model.clone(),
+            key: key.clone(),
+            model,
             facts: waiting.facts.clone(),
             plan: waiting.draft.plan,
-            split,
+            // With one memory there is nothing to choose between: what the model says is enough.
+            split: (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split),
             claim,
         });
-        let clamped = waiting.draft.clamped_from;
-        self.entries[entry].phase = Phase::Starting(Loading {
+        let (clamped, bytes) = (waiting.draft.clamped_from, launch.claim.total());
+        let LaunchPlan { context_per_slot, slots, .. } = launch.plan;
+        let (step, made_room) = (Admitting::WaitsForSlot, MadeRoom::No);
+        target.phase = Phase::Admission(Box::new(Admission { spawn, launch, waiting, step, made_room }));
+        self.by_spawn.insert(spawn, entry);
+        self.wait_for_turn(entry);
+        if let Some(wanted) = clamped {
+            self.publish(now, EventKind::ContextClamped { key: key.clone(), wanted, context_per_slot, slots });
+        }
+        self.publish(now, EventKind::Reserved { key, spawn, bytes });
+    }
+
+    /// Nothing stands in its way any more: the child is ordered.
+    pub(crate) fn launch(&mut self, now: Now, entry: EntryId) {
+        let Some(Admission { spawn, launch, waiting, .. }) = self.entries[entry].admission() else { return };
+        let (spawn, launch) = (*spawn, launch.clone());
+        let split = launch.split.clone().unwrap_or_default();
+        let loading = Loading {
             spawn,
             pid: None,
             ordered_at: now,
             stall_at: now.after(self.config.stall_within),
             cap_at: now.after(self.config.load_within),
             progress: None,
-            beside,
-            order,
-        });
-        self.by_spawn.insert(spawn, entry);
-        self.wait_for_turn(entry);
-        if let Some(wanted) = clamped {
-            let (key, LaunchPlan { context_per_slot, slots, .. }) = (launch.key.clone(), launch.plan);
-            self.publish(now, EventKind::ContextClamped { key, wanted, context_per_slot, slots });
-        }
-        self.publish(now, EventKind::Reserved { key: launch.key.clone(), spawn, bytes: launch.claim.total() });
+            beside: waiting.draft.load.parts.beside_buffers(&split),
+            order: split.devices.into_iter().map(|(id, _)| id).collect(),
+        };
+        self.entries[entry].phase = Phase::Starting(loading);
         self.act(Action::Start { spawn, launch });
     }
 

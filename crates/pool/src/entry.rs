@@ -2,7 +2,7 @@
 //!
 //! A phase owns its data. What an entry's child is asked to become is the phase; who asked is in the tickets, the
 //! drain or the teardown.
-use crate::{Ask, BuildId, Facts, RequestId};
+use crate::{Ask, BuildId, Facts, Launch, RequestId, reclaim::Free};
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
 use motorpool_vocab::{Bytes, DeviceId, Endpoint, EngineKey, ExitRecord, Gate, Holder, Now, Spawn, StopReason};
@@ -39,6 +39,7 @@ pub(crate) enum Phase {
     Idle,
     Checking { build: BuildId },
     WaitsForRoom(Box<Waiting>),
+    Admission(Box<Admission>),
     Starting(Loading),
     Ready(Serving),
     Stopping { spawn: Spawn },
@@ -58,6 +59,48 @@ pub(crate) struct Waiting {
     pub(crate) build: BuildId,
     /// Entries that are drained for it.
     pub(crate) drains: BTreeSet<EntryId>,
+    /// Children that were stopped for it.
+    pub(crate) evicted: BTreeSet<Spawn>,
+    /// Cards whose drivers have not given back in time what one of those held.
+    pub(crate) withheld: BTreeSet<DeviceId>,
+}
+
+/// A build that has its room, and with it its line, and no child yet.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    /// The number of the child to be.
+    pub(crate) spawn: Spawn,
+    pub(crate) launch: Arc<Launch>,
+    /// What it goes back to when its place is no place any more.
+    pub(crate) waiting: Box<Waiting>,
+    pub(crate) step: Admitting,
+    pub(crate) made_room: MadeRoom,
+}
+
+/// How far the last checks of a build are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admitting {
+    /// Others load where it is to go.
+    WaitsForSlot,
+    /// A look at the cards was asked for.
+    Looks { asked_at: Now, until: Now },
+    /// What was stopped for it has not given its memory back.
+    AwaitsMemory,
+}
+
+/// Whether idle engines were stopped for what was measured to be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MadeRoom {
+    No,
+    Yes,
+}
+
+/// What came of stopping a set of idle engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evicted {
+    All,
+    /// Somebody was faster.
+    None,
 }
 
 /// A child from the order to start it until it serves.
@@ -140,6 +183,8 @@ pub(crate) struct Teardown {
     pub(crate) pid: Option<u32>,
     pub(crate) ordered_at: Now,
     pub(crate) ever_ready: EverReady,
+    /// What was free on its cards when its stop began.
+    pub(crate) free_before: Free,
     /// Operators who wait for its end.
     pub(crate) askers: Vec<RequestId>,
 }
@@ -173,9 +218,10 @@ impl Entry {
         }
     }
 
-    /// The live child that is not on its way out.
+    /// The child that lives, or is about to, and is not on its way out.
     pub(crate) fn spawn(&self) -> Option<Spawn> {
         match &self.phase {
+            Phase::Admission(admission) => Some(admission.spawn),
             Phase::Starting(loading) => Some(loading.spawn),
             Phase::Ready(serving) => Some(serving.spawn),
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
@@ -201,6 +247,23 @@ impl Entry {
 
     pub(crate) fn waiting_mut(&mut self) -> Option<&mut Waiting> {
         if let Phase::WaitsForRoom(waiting) = &mut self.phase { Some(waiting) } else { None }
+    }
+
+    pub(crate) fn admission(&self) -> Option<&Admission> {
+        if let Phase::Admission(admission) = &self.phase { Some(admission) } else { None }
+    }
+
+    pub(crate) fn admission_mut(&mut self) -> Option<&mut Admission> {
+        if let Phase::Admission(admission) = &mut self.phase { Some(admission) } else { None }
+    }
+
+    /// Its build, from the plan to the start of its child.
+    pub(crate) fn planned_mut(&mut self) -> Option<&mut Waiting> {
+        match &mut self.phase {
+            Phase::WaitsForRoom(waiting) => Some(waiting),
+            Phase::Admission(admission) => Some(&mut admission.waiting),
+            _ => None,
+        }
     }
 
     /// A lease was granted.

@@ -4,16 +4,16 @@
 //! performs them and brings back what happened. Any interleaving can be replayed in a test, and is.
 //!
 //! ```text
-//!               acquire                fits / room made            ready
-//!   Idle ──────────────► Checking ──► WaitsForRoom ──► Starting ─────────► Ready
-//!    ▲                      │ fault        │ never        │ exit, stalled    │ evicted, unloaded, leaving
-//!    │◄─────────────────────┴──────────────┘              ▼                  ▼
-//!    │                                     Stopping: polite ─► killed ─► stuck (stays charged)
-//!    └──────────────────────────── gone ◄─────┘
+//!         acquire           fits / room made    slot, last checks      ready
+//!   Idle ────────► Checking ──► WaitsForRoom ──► Admission ──► Starting ──────► Ready
+//!    ▲                │ fault       │ never        │ short       │ exit, stalled  │ evicted, unloaded, leaving
+//!    │◄───────────────┴─────────────┴──────────────┘             ▼                ▼
+//!    │                                       Stopping: polite ─► killed ─► stuck (stays charged)
+//!    └── gone: the key is free, the line stays until its devices agree ◄──┘
 //! ```
 //!
 //! * An *entry* is what is known of a key: its phase, its waiting tickets, its history. An entry in `Idle` holds no
-//!   bytes. A child that is stopped is a *teardown* with its own ledger line; its entry waits for it, unless it is
+//!   bytes; what its last child has not given back is a *reclaim* with a line of its own. A child that is stopped is a *teardown* with its own ledger line; its entry waits for it, unless it is
 //!   stuck: then the key is built anew beside it.
 //! * A *ticket* waits; a *lease* is held to the last byte of a response. Who asks is told exactly once.
 //! * A *drain* closes a gate for builds that need the room, or for somebody who asked. The last lease's end wakes it.
@@ -29,14 +29,18 @@
 //! * **P7** a fresh engine is not taken before its waiters are served.
 //! * **P9** the ledger equals the private bytes of all spawns not yet returned plus each shared file once.
 //!
+//! A build that has room has its line and waits for its turn to load (`slot.rs`) and for what the driver says right
+//! before (`admission.rs`). The line of a child that is gone stays until its devices agree (`reclaim.rs`, **B4**).
+//!
 //! A line is corrected by what was measured (`correct.rs`, with the rules and their invariants **M1** to **M4**); what
 //! that puts over a bound is cured by idle engines (`overflow.rs`); what the machine says is trusted for so long
 //! (`sight.rs`).
 //!
 //! Left to the issue that completes the pool: lanes and limits of the queue, replicas, restore after a failed load,
-//! `cut`, load slots, breaker and backoff.
+//! `cut`, breaker and backoff.
 mod acquire;
 mod admin;
+mod admission;
 mod build;
 mod correct;
 mod entry;
@@ -44,9 +48,11 @@ mod input;
 mod outlook;
 mod overflow;
 mod pool;
+mod reclaim;
 mod refusal;
 mod room;
 mod sight;
+mod slot;
 mod subject;
 mod teardown;
 mod view;
@@ -62,4 +68,5 @@ pub use motorpool_broker::{
 pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pool::{Pool, PoolConfig};
 pub use refusal::Refusal;
+pub use slot::LoadSlots;
 pub use subject::subject;

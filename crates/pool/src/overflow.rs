@@ -7,10 +7,7 @@
 //! * What stops owing: whatever brings the pool back under its bound, whoever did it.
 //! * The last one in a pool stays. With it gone nobody would have more room who could not have it by evicting it, and
 //!   its next request would load it again, just as large.
-use crate::{
-    Pool,
-    entry::{EntryId, Step},
-};
+use crate::{Pool, entry::EntryId};
 use motorpool_broker::{Candidate, Overflow, Standing};
 use motorpool_vocab::{Claim, CloseIfIdle, EventKind, Now, Spawn, StopReason};
 
@@ -53,8 +50,7 @@ impl Pool {
     }
 
     fn cure(&mut self, now: Now) {
-        let mut leaving: Vec<Spawn> =
-            self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, _)| *spawn).collect();
+        let mut leaving: Vec<Spawn> = self.leaving().map(|(spawn, _)| spawn).collect();
         for (entry, candidate) in self.idle_by_demand(now) {
             let without = self.ledger.overflow_without(&leaving);
             let coming = self.owed.seen.since(&without);
@@ -73,7 +69,7 @@ impl Pool {
     }
 
     /// Idle engines, the least demanded first: fewest recent hits, oldest use, key (pool.md §3).
-    fn idle_by_demand(&self, now: Now) -> Vec<(EntryId, Candidate)> {
+    pub(crate) fn idle_by_demand(&self, now: Now) -> Vec<(EntryId, Candidate)> {
         let idle = |entry: &EntryId| {
             let candidate = self.candidate_unless(now, *entry, || true)?;
             (candidate.standing == Standing::Idle).then_some((*entry, candidate))

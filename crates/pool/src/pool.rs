@@ -1,9 +1,10 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
-    Action, Answer, BuildId, Input, RequestId,
+    Action, Answer, BuildId, Input, LoadSlots, RequestId,
     correct::Account,
-    entry::{Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Wait},
+    entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Wait},
     overflow::Owed,
+    reclaim::Reclaims,
     sight::Sights,
 };
 use motorpool_broker::{Host, Ledger, Policy};
@@ -35,6 +36,10 @@ pub struct PoolConfig {
     pub polite_within: Duration,
     /// From the kill to giving it up as stuck (10 s).
     pub kill_within: Duration,
+    /// From the end of a child until its devices have to have given its memory back (5 s).
+    pub reclaim_within: Duration,
+    /// How many engines load at a time.
+    pub load_slots: LoadSlots,
 }
 
 impl Default for PoolConfig {
@@ -50,6 +55,8 @@ impl Default for PoolConfig {
             load_within: Duration::from_mins(30),
             polite_within: Duration::from_secs(5),
             kill_within: Duration::from_secs(10),
+            reclaim_within: Duration::from_secs(5),
+            load_slots: LoadSlots::default(),
         }
     }
 }
@@ -69,6 +76,8 @@ pub struct Pool {
     /// What is known of the memory of every child that served, until its bytes are back.
     pub(crate) accounts: BTreeMap<Spawn, Account>,
     pub(crate) owed: Owed,
+    /// Children that are gone and whose devices have not agreed.
+    pub(crate) reclaims: Reclaims,
     pub(crate) sights: Sights,
     pub(crate) mode: Mode,
     pub(crate) releases: Vec<Release>,
@@ -114,6 +123,7 @@ impl Pool {
             teardowns: BTreeMap::new(),
             accounts: BTreeMap::new(),
             owed: Owed::default(),
+            reclaims: Reclaims::default(),
             sights: Sights::default(),
             mode: Mode::Open,
             releases: Vec::new(),
@@ -197,20 +207,27 @@ impl Pool {
         let phases = self.entries.values().filter_map(|e| match &e.phase {
             Phase::Starting(l) => Some(l.stall_at.min(l.cap_at)),
             Phase::Ready(s) => s.drain.askers.values().map(|(until, _)| *until).min(),
+            Phase::Admission(a) => match a.step {
+                Admitting::Looks { until, .. } => Some(until),
+                Admitting::WaitsForSlot | Admitting::AwaitsMemory => None,
+            },
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
         });
-        let sights = self.sights.trust_ends();
-        tickets.chain(teardowns).chain(phases).chain(self.protection_ends()).chain(sights).min()
+        let machine = self.sights.trust_ends().chain(self.reclaims.deadlines());
+        tickets.chain(teardowns).chain(phases).chain(self.protection_ends()).chain(machine).min()
     }
 
-    /// Does what is due: each kind of deadline in one place, in the order sights, tickets, loads, drains, teardowns.
+    /// Does what is due: each kind of deadline in one place, in the order sights, tickets, loads, drains,
+    /// teardowns, reclaims.
     fn on_due(&mut self, now: Now) {
         self.on_due_sights(now);
         self.on_due_tickets(now);
         self.on_due_loads(now);
+        self.on_due_looks(now);
         self.end_finished_drains(now);
         self.on_due_askers(now);
         self.on_due_teardowns(now);
+        self.on_due_reclaims(now);
     }
 
     pub(crate) fn act(&mut self, action: Action) {

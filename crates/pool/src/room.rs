@@ -4,20 +4,12 @@
 //! to; each is judged by [`pick_room`] with its elders' claims taken and what leaves for them gone. What is drained
 //! for a build follows from that judgement anew each time, so a drain that is no longer needed ends by itself.
 use crate::{
-    Action, Denial, Pool, Refusal,
-    entry::{EntryId, Phase, Serving, Step},
+    Denial, Pool,
+    entry::{EntryId, Evicted, Phase, Serving, Step},
 };
-use motorpool_broker::{Candidate, Proof, Query, Room, Standing, Which, pick_room};
+use motorpool_broker::{Candidate, Measured, Proof, Query, Room, Standing, Which, pick_room};
 use motorpool_vocab::{Bytes, Claim, CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
 use std::collections::BTreeSet;
-
-/// What came of stopping a set of idle engines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Evicted {
-    All,
-    /// Somebody was faster.
-    None,
-}
 
 /// What the builds judged so far have laid claim to.
 #[derive(Default)]
@@ -34,6 +26,8 @@ impl Pool {
         for entry in self.waiting_in_order() {
             self.settle_build(now, entry, &mut spoken);
         }
+        self.settle_admissions(now);
+        self.settle_slots(now);
         self.settle_closing(now);
     }
 
@@ -56,7 +50,7 @@ impl Pool {
         match room {
             Room::Fits(placement) => {
                 self.drain_for(now, entry, &BTreeSet::new());
-                self.start(now, entry, placement);
+                self.admit(now, entry, placement);
             }
             Room::Never(proof) => {
                 self.drain_for(now, entry, &BTreeSet::new());
@@ -67,8 +61,9 @@ impl Pool {
                 spoken.claims.push(placement.claim);
             }
             Room::Evict { set, placement } => {
-                if self.evict_idle(now, &set) == Evicted::All {
+                if self.evict_idle(now, &set, StopReason::Evicted) == Evicted::All {
                     self.drain_for(now, entry, &BTreeSet::new());
+                    self.entries[entry].waiting_mut().into_iter().for_each(|w| w.evicted.extend(set.iter().copied()));
                 }
                 spoken.claims.push(placement.claim);
             }
@@ -103,7 +98,8 @@ impl Pool {
 
     /// Children on their way out, whose bytes will come back.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = (Spawn, &EngineKey)> + '_ {
-        self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, t)| (*spawn, &t.key))
+        let stopping = self.teardowns.iter().filter(|(_, t)| t.step != Step::Stuck).map(|(spawn, t)| (*spawn, &t.key));
+        stopping.chain(self.reclaims.all.iter().map(|(spawn, r)| (*spawn, &r.key)))
     }
 
     /// Who never leaves by itself: pinned engines, and children that cannot be killed.
@@ -179,7 +175,7 @@ impl Pool {
 
     /// Stops idle engines, all or none: one that somebody entered meanwhile makes its leave or entry an input, and
     /// the judgement is made again then.
-    fn evict_idle(&mut self, now: Now, set: &[Spawn]) -> Evicted {
+    pub(crate) fn evict_idle(&mut self, now: Now, set: &[Spawn], reason: StopReason) -> Evicted {
         let victims: Vec<_> = set.iter().filter_map(|spawn| self.entry_of(*spawn)).collect();
         let close = |pool: &Self, victim: &EntryId| {
             pool.entries[*victim].serving().map(|s| s.gate.close_if_idle()) == Some(CloseIfIdle::Closed)
@@ -187,7 +183,7 @@ impl Pool {
         let closed: Vec<_> = victims.iter().copied().take_while(|victim| close(self, victim)).collect();
         if closed.len() == victims.len() {
             for victim in victims {
-                self.tear_down(now, victim, StopReason::Evicted);
+                self.tear_down(now, victim, reason);
             }
             Evicted::All
         } else {
@@ -272,16 +268,32 @@ impl Pool {
 
     fn deny(&mut self, now: Now, entry: EntryId, proof: Proof) {
         let key = self.entries[entry].key.clone();
-        let denial = self.denial_of(key.clone(), proof);
-        let (requested, would_commit, bound) = (denial.requested.total(), denial.would_commit(), denial.bound());
-        self.act(Action::Deny(denial.clone()));
-        self.publish(now, EventKind::CapacityDenied { key, requested, would_commit, bound });
-        self.refuse_all(now, entry, &Refusal::CapacityDenied(Box::new(denial)));
+        let withheld = self.withheld_from(entry, &proof);
+        let denial = match withheld {
+            Some(measured) => Denial::measured(key, proof.claim, measured, self.ledger.bounds()),
+            None => self.denial_of(key, proof),
+        };
+        self.tell_denied(now, entry, denial.beside(self.ledger.committed()));
+    }
+
+    /// What the driver has not given back of what was stopped for this build, when that is why there is no room.
+    fn withheld_from(&self, entry: EntryId, proof: &Proof) -> Option<Measured> {
+        let (Which::Device(device), waiting) = (&proof.excess.which, self.entries[entry].waiting()?) else {
+            return None;
+        };
+        let figures = self.sights.figures(device).filter(|_| waiting.withheld.contains(device))?;
+        let required = proof.claim.device.get(device).copied()?;
+        Some(Measured { device: device.clone(), required, free: figures.free, cause: self.cause(waiting, device) })
     }
 
     pub(crate) fn denial_of(&self, key: EngineKey, proof: Proof) -> Denial {
         let holders = self.fixed_holders(&proof.excess.which);
-        Denial::new(key, proof, self.ledger.bounds()).with_holders(holders).beside(self.ledger.committed())
+        let tenants = match &proof.excess.which {
+            Which::Device(id) => self.tenants(id),
+            Which::Total | Which::CoResidency | Which::SystemMemory => vec![],
+        };
+        let denial = Denial::new(key, proof, self.ledger.bounds()).with_holders(holders).with_tenants(tenants);
+        denial.beside(self.ledger.committed())
     }
 
     /// Who has some of what `which` bounds and never leaves by itself.

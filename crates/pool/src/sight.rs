@@ -13,7 +13,8 @@
 //!
 //! What others use of a card is what is neither free there nor ours. Ours is what its driver shows of our trees, loading,
 //! stopping and stuck ones included; where it does not tell, it is what our lines say, so that an engine that is half
-//! loaded never counts twice. Only a child with a line is ours. It is counted against the size of the card that bounds us: where
+//! loaded never counts twice. Only a child with a line is ours: what is still there of one whose time to give its memory
+//! back is over (`reclaim.rs`) is others' from then on. It is counted against the size of the card that bounds us: where
 //! a driver shows more than the operator says, what others use of the rest takes nothing from us, and where it shows
 //! less, the difference is not there.
 use crate::{CardFigures, CardSight, MemorySight, Pool};
@@ -88,6 +89,11 @@ impl Sights {
         self.figures.get(id)
     }
 
+    /// Whether a card can be read, or will be soon if it is what it was.
+    pub(crate) fn is_readable(&self, id: &DeviceId) -> bool {
+        matches!(self.pools.get(&Place::Card(id.clone())), Some(Last::Read | Last::MissingSince(_)))
+    }
+
     /// When trust in a pool that is missing ends.
     pub(crate) fn trust_ends(&self) -> impl Iterator<Item = Now> + '_ {
         self.pools.values().filter_map(|last| match last {
@@ -125,7 +131,9 @@ impl Pool {
             self.note(now, Place::Card(id.clone()), came);
             self.sights.figures.extend(figures.map(|figures| (id, figures.clone())));
         }
+        self.check_reclaims(now, begun_at);
         self.observe_cards();
+        self.check_admissions(now, begun_at);
     }
 
     /// What others use of each card follows from the last look and from what is ours now.
@@ -179,6 +187,17 @@ impl Pool {
     fn unread(&self, place: &Place) -> Sight {
         let last = self.sights.pools.get(place).copied().unwrap_or(Last::Unread);
         last.unread(self.size_of(place))
+    }
+
+    /// Whether nothing new goes to a card because nobody knows it.
+    pub(crate) fn is_unknown(&self, id: &DeviceId) -> bool {
+        let place = Place::Card(id.clone());
+        self.sights.pools.contains_key(&place) && self.sight_of(&place) == Sight::Unknown
+    }
+
+    /// Whether the driver of one of these cards tells what is free there and not whose the rest is.
+    pub(crate) fn tells_totals_only(&self, cards: &BTreeMap<DeviceId, Bytes>) -> bool {
+        cards.keys().filter_map(|id| self.sights.figures(id)).any(|figures| figures.by_spawn.is_none())
     }
 
     /// What is neither free on a card nor ours; `None` when the last look did not show it.

@@ -1,9 +1,9 @@
 //! The end of a child: told to stop, killed, gone or stuck.
 //!
-//! A child that ends by itself has no teardown: it crashed. Its line is given back when its whole tree is reaped;
-//! with claims on devices the device has to agree first (capacity.md B4, with the readings).
+//! A child that ends by itself has no teardown: it crashed. Its line is given back when its whole tree is reaped and its
+//! devices agree (`reclaim.rs`).
 use crate::{
-    Action, Answer, Exit, Pool, StartFault,
+    Action, Answer, Exit, Pool, RequestId, StartFault,
     entry::{EntryId, EverReady, Phase, Step, Teardown},
 };
 use motorpool_vocab::{EngineKey, EventKind, ExitRecord, FailureClass, Now, Spawn, StopReason};
@@ -23,7 +23,11 @@ impl Pool {
                 let askers = s.drain.askers.keys().copied().collect();
                 (s.spawn, s.pid, s.ordered_at, EverReady::Yes, step, askers)
             }
-            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => return,
+            Phase::Idle
+            | Phase::Checking { .. }
+            | Phase::WaitsForRoom(_)
+            | Phase::Admission(_)
+            | Phase::Stopping { .. } => return,
         };
         let key = target.key.clone();
         if ever_ready == EverReady::Yes {
@@ -35,7 +39,13 @@ impl Pool {
         self.wait_for_turn(entry);
         self.publish(now, EventKind::Stopping { key: key.clone(), spawn, reason });
         self.act(if step == polite { Action::StopPolitely { spawn } } else { Action::Kill { spawn } });
-        self.teardowns.insert(spawn, Teardown { entry, key, reason, step, pid, ordered_at, ever_ready, askers });
+        let free_before = self.free_where(spawn);
+        if self.tells_totals_only(&free_before) {
+            // What is free while it still lives: that is what it gives back to.
+            self.act(Action::Look);
+        }
+        let teardown = Teardown { entry, key, reason, step, pid, ordered_at, ever_ready, free_before, askers };
+        self.teardowns.insert(spawn, teardown);
     }
 
     /// Builds that drained this engine need not drain it any more.
@@ -85,7 +95,7 @@ impl Pool {
             Phase::Starting(loading) => {
                 let ends = (loading.ordered_at, StopReason::Crash, EverReady::No);
                 let record = record_of(now, spawn, ends, exit.clone());
-                self.bury(now, entry, record);
+                self.bury(now, entry, record, vec![]);
                 self.fail_start(now, entry, fault_of(exit));
             }
             Phase::Ready(serving) => {
@@ -95,39 +105,35 @@ impl Pool {
                 let record = record_of(now, spawn, ends, exit);
                 self.act(Action::Close { spawn });
                 self.forget_drains_of(entry);
-                self.bury(now, entry, record);
-                for id in askers {
-                    self.reply(id, Answer::Unloaded);
-                }
+                self.bury(now, entry, record, askers);
                 self.wait_for_turn(entry);
                 self.rebuild_if_wanted(now, entry);
             }
-            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => {}
+            Phase::Idle
+            | Phase::Checking { .. }
+            | Phase::WaitsForRoom(_)
+            | Phase::Admission(_)
+            | Phase::Stopping { .. } => {}
         }
     }
 
     fn on_stopped(&mut self, now: Now, spawn: Spawn, teardown: Teardown, exit: Exit) {
-        let Teardown { entry, key, reason, pid, ordered_at, ever_ready, askers, .. } = teardown;
-        self.release(spawn);
+        let Teardown { entry, key, reason, pid, ordered_at, ever_ready, free_before, askers, .. } = teardown;
         let mut record = record_of(now, spawn, (ordered_at, reason, ever_ready), exit);
         record.pid = record.pid.or(pid);
         self.remember(now, entry, &key, record);
-        self.publish(now, EventKind::Released { key, spawn });
-        for id in askers {
-            self.reply(id, Answer::Unloaded);
-        }
-        self.release_went(spawn);
+        self.reclaim(now, spawn, (entry, key), (free_before, askers));
         self.leave_stopping(now, entry, spawn);
     }
 
     /// The child of `entry` is gone without having been told to.
-    fn bury(&mut self, now: Now, entry: EntryId, record: ExitRecord) {
+    fn bury(&mut self, now: Now, entry: EntryId, record: ExitRecord, askers: Vec<RequestId>) {
         let (spawn, key) = (record.spawn, self.entries[entry].key.clone());
         self.by_spawn.remove(&spawn);
-        self.release(spawn);
         self.entries[entry].phase = Phase::Idle;
         self.remember(now, entry, &key, record);
-        self.publish(now, EventKind::Released { key, spawn });
+        let free_before = self.free_where(spawn);
+        self.reclaim(now, spawn, (entry, key), (free_before, askers));
     }
 
     fn remember(&mut self, now: Now, entry: EntryId, key: &EngineKey, record: ExitRecord) {

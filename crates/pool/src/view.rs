@@ -8,7 +8,8 @@ use motorpool_broker::{Place, PoolFigures, Sight};
 use motorpool_vocab::{Bytes, EntryView, Holder, MemoryView, Now, PhaseView, PoolView, Snapshot, Spawn, WaiterView};
 
 impl Pool {
-    /// The whole pool as it is at `now`: every key that lives or has a history, stuck children beside them.
+    /// The whole pool as it is at `now`: every key that lives or has a history, beside them children that are
+    /// stuck, and lines of those that are gone.
     pub fn snapshot(&self, now: Now) -> Snapshot {
         let living = self.by_key.values().map(|id| self.view(now, *id));
         let stuck = self.teardowns.iter().filter(|(_, t)| t.step == Step::Stuck).map(|(spawn, t)| EntryView {
@@ -17,10 +18,15 @@ impl Pool {
             phase: PhaseView::Stuck,
             ..self.memory_of(Some(*spawn), blank(&self.entries[t.entry]))
         });
+        let reclaiming = self.reclaims.all.iter().map(|(spawn, r)| EntryView {
+            spawn: Some(*spawn),
+            phase: PhaseView::Reclaiming,
+            ..self.memory_of(Some(*spawn), blank(&self.entries[r.entry]))
+        });
         Snapshot {
             at: now,
             seq: self.seq(),
-            entries: living.chain(stuck).collect(),
+            entries: living.chain(stuck).chain(reclaiming).collect(),
             waiters: self.waiters(),
             pool: PoolView {
                 budget: self.ledger.budget().bound(),
@@ -41,6 +47,7 @@ impl Pool {
             Phase::Idle => (PhaseView::Idle, None, None),
             Phase::Checking { .. } => (PhaseView::Validating, None, None),
             Phase::WaitsForRoom(_) => (PhaseView::WaitsForRoom, None, None),
+            Phase::Admission(_) => (PhaseView::WaitsForSlot, None, None),
             Phase::Starting(l) => (PhaseView::Starting { progress: l.progress }, Some(l.spawn), l.pid),
             Phase::Ready(s) => (PhaseView::Ready, Some(s.spawn), s.pid),
             Phase::Stopping { spawn } => {
@@ -58,7 +65,7 @@ impl Pool {
             n_tickets: count(entry.queue.len()),
             width: serving.map(|s| s.gate.width()),
             demand: entry.demand(now),
-            ..self.memory_of(spawn, blank(entry))
+            ..self.memory_of(spawn.or(entry.spawn()), blank(entry))
         }
     }
 

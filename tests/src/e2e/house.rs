@@ -11,13 +11,14 @@ use tempfile::TempDir;
 use tokio::{process::Command, sync::MutexGuard};
 
 /// Variables of the tester that could lead the program under test to their own pool.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
     "MOTORPOOL_STATE_DIR",
     "MOTORPOOL_CAPACITY_BUDGET_GB",
+    "MOTORPOOL_SERIALIZE_GPU_LOADS",
     "RUST_LOG",
 ];
 

@@ -36,6 +36,7 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!((devices, pool.policy), (vec![], Policy::DemandLru));
     assert_eq!([pool.max_wait, pool.min_residency, pool.drain_wait, pool.queue_wait], [60, 10, 30, 600].map(secs));
     assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
+    assert_eq!(load.parallel, 1);
     assert_eq!([shutdown.grace, loading.commit_after], [30, 10].map(secs));
     let sizes = [limits.body, limits.body_memory, limits.bodies_memory, limits.spool, limits.header];
     assert_eq!(sizes, [Bytes::mib(256), Bytes::mib(4), Bytes::mib(128), Bytes::gib(4), Bytes::new(65_536)]);
@@ -70,6 +71,7 @@ fn every_key_of_the_configuration_is_taken() {
         queue_wait = "1h30m"
         [load]
         cap = "2h"
+        parallel = 2
         [stop]
         polite = "250ms"
         [limits]
@@ -97,6 +99,7 @@ fn every_key_of_the_configuration_is_taken() {
     assert_eq!(config.pool.min_residency, Duration::from_secs(10), "keys beside given ones keep their defaults");
     assert_eq!(config.pool.queue_wait, Duration::from_mins(90));
     assert_eq!((config.stop.polite, config.load.cap), (Duration::from_millis(250), Duration::from_hours(2)));
+    assert_eq!(config.load.parallel, 2);
     assert_eq!((config.limits.body, config.limits.connections), (Bytes::gib(1), 16));
     assert_eq!(config.defaults.model.as_deref(), Some("gemma3-270m"));
     assert_eq!((config.log.level.as_str(), config.log.format), ("debug", LogFormat::Json));

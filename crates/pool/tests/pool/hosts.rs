@@ -166,7 +166,7 @@ fn a_launch_says_which_device_it_is_for() {
 }
 
 /// A header whose context could be a million tokens.
-fn with_header() -> Facts {
+pub(crate) fn with_header() -> Facts {
     let bytes = write::Smoke { context: 1 << 20, ..write::Smoke::default() }.writer().finish();
     let length = u64::try_from(bytes.len()).expect("small");
     let header = read_header(Cursor::new(bytes), length).expect("whole");

@@ -2,7 +2,10 @@
 //! gone, at once or later.
 use motorpool_pool::{CardFigures, CardSight, Host, HostShape, Tenant};
 use motorpool_vocab::{Bytes, Claim, DeviceId, Now, Spawn};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// Which figures a driver tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,13 @@ pub(crate) enum Health {
     Lost,
 }
 
+/// Whether a look is answered at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answers {
+    AtOnce,
+    Never,
+}
+
 /// The cards, and who holds what there.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -32,6 +42,7 @@ pub(crate) struct Machine {
     pub(crate) foreign: BTreeMap<DeviceId, Bytes>,
     pub(crate) health: BTreeMap<DeviceId, Health>,
     pub(crate) tells: Tells,
+    pub(crate) answers: Answers,
     /// How much of its claim a child takes once it is started, in thousandths.
     pub(crate) takes: u64,
 }
@@ -52,6 +63,7 @@ impl Machine {
             foreign: BTreeMap::new(),
             health: BTreeMap::new(),
             tells: Tells::ByProcess,
+            answers: Answers::AtOnce,
             takes: 1000,
         }
     }
@@ -98,5 +110,14 @@ impl Machine {
             held.get(id).filter(|bytes| !bytes.is_zero()).map(|bytes| (*spawn, *bytes))
         };
         self.held.iter().chain(ghosts).filter_map(on).collect()
+    }
+
+    /// Whether one of `cards` that is well and tells whose memory is whose shows some of a child.
+    pub(crate) fn is_shown_on(&self, cards: &BTreeSet<DeviceId>, (now, spawn): (Now, Spawn)) -> bool {
+        let figures = |sight: &CardSight| sight.figures().and_then(|figures| figures.by_spawn.clone());
+        let shows = |(id, sight): (&DeviceId, &CardSight)| {
+            cards.contains(id) && figures(sight).is_some_and(|shown| shown.contains_key(&spawn))
+        };
+        self.look(now).iter().any(shows)
     }
 }

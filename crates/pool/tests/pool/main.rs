@@ -1,4 +1,5 @@
 //! The pool from outside: one trace per edge of its diagram, and its invariants over random traces.
+mod admissions;
 mod cards;
 mod closing;
 mod corrections;
@@ -7,5 +8,8 @@ mod fairness;
 mod hosts;
 mod machine;
 mod properties;
+mod reclaims;
+mod restless;
+mod slots;
 mod traces;
 mod world;

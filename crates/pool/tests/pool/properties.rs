@@ -33,7 +33,7 @@ fn model(n: usize) -> &'static str {
 static CATALOG: LazyLock<Arc<Catalog>> = LazyLock::new(|| catalog(&MODELS));
 
 #[derive(Clone, Copy, Debug)]
-enum Op {
+pub(crate) enum Op {
     Acquire(usize),
     /// On terms of its own: seconds for others to finish, seconds in all.
     Hurry(usize, u64, u64),
@@ -92,14 +92,21 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 /// How children end when the pool closes.
 #[derive(Clone, Copy, Debug)]
-enum Obedience {
+pub(crate) enum Obedience {
     Obey,
     /// Nobody is gone before everybody was told.
     Stick,
 }
 
+/// Whether what the machine shows is what our lines say, and nothing else is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quiet {
+    Yes,
+    No,
+}
+
 /// A trace, what is asked of a pool that closes already, and how it ends.
-fn any_trace() -> impl Strategy<Value = (Vec<Op>, Op, Vec<Op>, Obedience)> {
+pub(crate) fn any_trace() -> impl Strategy<Value = (Vec<Op>, Op, Vec<Op>, Obedience)> {
     let late = prop_oneof![Just(vec![]), prop::collection::vec(any_op(), 1..50)];
     let close = prop_oneof![2 => Just(Op::Retire), 1 => Just(Op::Shutdown)];
     let obedience = prop_oneof![3 => Just(Obedience::Obey), 1 => Just(Obedience::Stick)];
@@ -107,8 +114,9 @@ fn any_trace() -> impl Strategy<Value = (Vec<Op>, Op, Vec<Op>, Obedience)> {
 }
 
 /// The world and what the properties compare it with.
-struct Run {
-    w: World,
+pub(crate) struct Run {
+    pub(crate) w: World,
+    pub(crate) quiet: Quiet,
     asked: BTreeSet<RequestId>,
     /// Tickets among them, and when each ends at the latest.
     until: BTreeMap<RequestId, Now>,
@@ -120,10 +128,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(host: Host) -> Self {
+    pub(crate) fn new(host: Host) -> Self {
         let w = World::on(host, CATALOG.clone());
         Self {
             w,
+            quiet: Quiet::Yes,
             asked: BTreeSet::new(),
             until: BTreeMap::new(),
             left: vec![],
@@ -139,7 +148,7 @@ impl Run {
         self.asked.insert(id);
     }
 
-    fn step(&mut self, op: Op) {
+    pub(crate) fn step(&mut self, op: Op) {
         let w = &mut self.w;
         match op {
             Op::Acquire(n) => self.ask(lease(n)),
@@ -259,7 +268,11 @@ impl Run {
 
     fn view(&self, key: &EngineKey) -> EntryView {
         let snapshot = self.w.pool.snapshot(self.w.now);
-        snapshot.entries.into_iter().find(|e| e.key == *key && e.phase != PhaseView::Stuck).expect("an entry")
+        snapshot
+            .entries
+            .into_iter()
+            .find(|e| e.key == *key && !matches!(e.phase, PhaseView::Stuck | PhaseView::Reclaiming))
+            .expect("an entry")
     }
 
     /// P4: news of a child that is gone changes nothing.
@@ -280,7 +293,7 @@ impl Run {
         assert_eq!(self.w.pool.snapshot(self.w.now), before, "P4");
     }
 
-    fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         self.check_deadline();
         let snapshot = self.w.pool.snapshot(self.w.now);
         self.check_children(&snapshot);
@@ -300,7 +313,8 @@ impl Run {
                 self.w.children.iter().filter(|(s, (k, _))| *k == key(model) && !stuck.contains(s)).collect();
             assert!(living.len() <= 1, "P1: {living:?}");
         }
-        let known: BTreeSet<_> = snapshot.entries.iter().filter_map(|e| e.spawn).collect();
+        let lives = |e: &&EntryView| e.phase != PhaseView::Reclaiming;
+        let known: BTreeSet<_> = snapshot.entries.iter().filter(lives).filter_map(|e| e.spawn).collect();
         let real: BTreeSet<_> = self.w.children.keys().copied().collect();
         assert_eq!(known, real, "every child is in exactly one view");
     }
@@ -311,13 +325,17 @@ impl Run {
             let mib = MODELS.iter().find(|(id, ..)| *id == k.model().as_str()).expect("a model").1;
             Bytes::mib(mib)
         };
-        let real = Bytes::sum(self.w.children.values().map(|(k, _)| declared(k)));
-        assert_eq!(snapshot.pool.committed, real, "P9");
+        // Builds that wait for their turn to load and lines that a device has not agreed to give back hold theirs, too.
+        let holds = |e: &&EntryView| matches!(e.phase, PhaseView::WaitsForSlot | PhaseView::Reclaiming);
+        let others = snapshot.entries.iter().filter(holds).map(|e| &e.key);
+        let real = Bytes::sum(self.w.children.values().map(|(k, _)| k).chain(others).map(declared));
+        // A restless machine shows more or less of a child than was declared: corrections have properties of their own.
+        assert!(snapshot.pool.committed == real || self.quiet == Quiet::No, "P9: {snapshot:?}");
         assert!(Some(snapshot.pool.committed) <= snapshot.pool.budget, "B1");
-        for memory in &snapshot.pool.memory {
+        for memory in snapshot.pool.memory.iter().filter(|_| self.quiet == Quiet::Yes) {
             assert!(memory.committed <= memory.share_now, "B1: {memory:?}");
         }
-        let idle = snapshot.entries.iter().filter(|e| e.spawn.is_none());
+        let idle = snapshot.entries.iter().filter(|e| e.spawn.is_none() && e.phase != PhaseView::WaitsForSlot);
         idle.for_each(|e| assert_eq!(e.reserved, Bytes::ZERO, "P12: {e:?}"));
     }
 
@@ -377,7 +395,10 @@ impl Run {
     /// P3: a build that waits has something that will end or wake it: what leaves, drains, loads, or a time.
     fn check_waiters(&self, snapshot: &Snapshot) {
         let drained: BTreeSet<_> = snapshot.entries.iter().filter(|e| e.n_drainers > 0).map(|e| &e.key).collect();
-        let on_its_way = |p: PhaseView| matches!(p, PhaseView::Starting { .. } | PhaseView::Stopping);
+        let on_its_way = |p: PhaseView| {
+            use PhaseView::{Reclaiming, Starting, Stopping, WaitsForSlot};
+            matches!(p, Starting { .. } | Stopping | WaitsForSlot | Reclaiming)
+        };
         for (n, waiter) in snapshot.waiters.iter().enumerate() {
             let young = self.w.now.since(waiter.since) < Duration::from_mins(1);
             let moves = snapshot.entries.iter().any(|e| on_its_way(e.phase)) || !drained.is_empty();
@@ -392,7 +413,7 @@ impl Run {
     }
 
     /// Every lease ends, every child obeys: then everybody was told, and nothing is left.
-    fn wind_down(&mut self, obedience: Obedience) {
+    pub(crate) fn wind_down(&mut self, obedience: Obedience) {
         for _ in 0..300 {
             if let Some(id) = self.w.leases.keys().next().copied() {
                 self.w.leave(id);
@@ -413,6 +434,8 @@ impl Run {
             }
             self.check();
         }
+        // Devices have so long to agree.
+        self.w.pass(Duration::from_secs(5));
         self.check_all_told();
         assert!(self.w.children.is_empty(), "P11: {:?}", self.w.children);
         assert_eq!(self.w.committed(), Bytes::ZERO, "P9: zero when all stopped");

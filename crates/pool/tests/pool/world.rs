@@ -1,16 +1,16 @@
 //! A shell made of nothing: it performs the pool's actions in virtual time and remembers what everybody was told.
-use crate::machine::Machine;
+use crate::machine::{Answers, Machine};
 use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
     Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Grant, Host, Input, Pool,
     PoolConfig, Refusal, RequestId, StartFault,
 };
 use motorpool_vocab::{
-    Bytes, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView, Spawn,
-    TryEnter,
+    Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView,
+    Spawn, TryEnter,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -51,6 +51,9 @@ pub(crate) struct World {
     /// Entries by the warm path that the pool has not been told of yet.
     pub(crate) untold: BTreeMap<RequestId, Input>,
     pub(crate) machine: Machine,
+    /// When each child was gone, and which cards the pool had seen in its last look.
+    pub(crate) gone_at: BTreeMap<Spawn, (Now, BTreeSet<DeviceId>)>,
+    seen: BTreeSet<DeviceId>,
     /// A look at the cards was asked for.
     looks: bool,
     next: u64,
@@ -101,6 +104,8 @@ impl World {
     pub(crate) fn configured(config: PoolConfig, catalog: Arc<Catalog>) -> Self {
         Self {
             machine: Machine::of(&config.host),
+            gone_at: BTreeMap::new(),
+            seen: BTreeSet::new(),
             looks: false,
             pool: Pool::new(config, catalog.clone(), Spawn(1)),
             catalog,
@@ -128,14 +133,17 @@ impl World {
         for action in self.pool.on_event(self.now, input) {
             self.perform(action);
         }
-        if std::mem::take(&mut self.looks) {
+        if std::mem::take(&mut self.looks) && self.machine.answers == Answers::AtOnce {
             self.read_cards();
         }
     }
 
     /// What a look at the cards shows now.
     pub(crate) fn read_cards(&mut self) {
-        self.feed(Input::Cards { begun_at: self.now, cards: self.machine.look(self.now) });
+        let cards = self.machine.look(self.now);
+        let seen = cards.iter().filter(|(_, sight)| sight.figures().is_some());
+        self.seen = seen.map(|(id, _)| id.clone()).collect();
+        self.feed(Input::Cards { begun_at: self.now, cards });
     }
 
     fn perform(&mut self, action: Action) {
@@ -277,6 +285,7 @@ impl World {
     pub(crate) fn gone(&mut self, spawn: Spawn) {
         self.children.remove(&spawn);
         self.machine.gone(self.now, spawn);
+        self.gone_at.insert(spawn, (self.now, self.seen.clone()));
         self.feed(Input::Gone { spawn, exit: Exit::default() });
     }
 

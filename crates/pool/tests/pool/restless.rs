@@ -1,0 +1,110 @@
+//! The properties over random traces on a machine whose cards are restless: memory comes back late, others come and go,
+//! drivers fail and tell less. **B4** among them.
+use crate::{
+    cards::host,
+    machine::{Answers, Health, Tells, card},
+    properties::{Op as Asked, Quiet, Run, any_trace},
+};
+use motorpool_pool::SizedBy;
+use motorpool_vocab::{Bytes, EventKind, Spawn};
+use proptest::prelude::*;
+use std::{collections::BTreeMap, time::Duration};
+
+/// What the machine does between two things that are asked.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Nothing,
+    Lag(u64),
+    Foreign(usize, u64),
+    Health(usize, Health),
+    Tells(Tells),
+    Answers(Answers),
+    Takes(u64),
+    Read,
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    let n = 0usize..2;
+    prop_oneof![
+        12 => Just(Act::Nothing),
+        4 => prop_oneof![Just(0), Just(50), Just(1_000), Just(8_000)].prop_map(Act::Lag),
+        3 => (n.clone(), 0u64..1200).prop_map(|(n, mib)| Act::Foreign(n, mib)),
+        2 => (n, prop_oneof![Just(Health::Well), Just(Health::Missing), Just(Health::Lost)])
+            .prop_map(|(n, health)| Act::Health(n, health)),
+        1 => prop_oneof![Just(Tells::ByProcess), Just(Tells::TotalsOnly)].prop_map(Act::Tells),
+        1 => prop_oneof![3 => Just(Answers::AtOnce), 1 => Just(Answers::Never)].prop_map(Act::Answers),
+        1 => (0u64..1100).prop_map(Act::Takes),
+        6 => Just(Act::Read),
+    ]
+}
+
+struct Restless {
+    run: Run,
+    seen_events: usize,
+    /// Children with something on a card that were there, and when they were gone.
+    ended: BTreeMap<Spawn, motorpool_vocab::Now>,
+}
+
+impl Restless {
+    fn act(&mut self, act: Act) {
+        let w = &mut self.run.w;
+        match act {
+            Act::Nothing => {}
+            Act::Lag(ms) => w.machine.lag = Duration::from_millis(ms),
+            Act::Foreign(n, mib) => w.use_card(n, Bytes::mib(mib)),
+            Act::Health(n, health) => drop(w.machine.health.insert(card(n), health)),
+            Act::Tells(tells) => w.machine.tells = tells,
+            Act::Answers(answers) => w.machine.answers = answers,
+            Act::Takes(takes) => w.machine.takes = takes,
+            Act::Read => w.read_cards(),
+        }
+    }
+
+    /// B4: while a child lives, its line is not released; of one that is gone, it is not while a card that is well and
+    /// tells whose memory is whose shows some of it, unless 5 s have passed.
+    fn check_b4(&mut self) {
+        let w = &self.run.w;
+        for event in &w.events[self.seen_events..] {
+            let EventKind::Released { spawn, .. } = &event.kind else { continue };
+            assert!(!w.children.contains_key(spawn), "B4: {spawn} lives");
+            let Some((gone_at, cards)) = w.gone_at.get(spawn) else { continue };
+            let over = event.at.since(*gone_at) >= Duration::from_secs(5);
+            let shown = w.machine.is_shown_on(cards, (event.at, *spawn));
+            assert!(over || !shown, "B4: {event:?}, gone at {gone_at:?}");
+            self.ended.insert(*spawn, event.at);
+        }
+        for (spawn, (gone_at, _)) in w.gone_at.iter().filter(|(spawn, _)| !self.ended.contains_key(spawn)) {
+            assert!(w.now.since(*gone_at) <= Duration::from_secs(5), "a line is kept past its time: {spawn}");
+        }
+        self.seen_events = w.events.len();
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_interleaving_keeps_the_invariants_on_restless_cards(
+        (ops, close, late, obedience) in any_trace(),
+        acts in prop::collection::vec(any_act(), 60),
+        sized in prop_oneof![Just(SizedBy::Machine), Just(SizedBy::Operator)],
+    ) {
+        let mut host = host(sized, &[0, 0]);
+        for (card, mib) in host.cards.iter_mut().zip([800, 1100]) {
+            card.total = Bytes::mib(mib);
+        }
+        host.ram = Bytes::gib(3);
+        let mut run = Run::new(host);
+        run.quiet = Quiet::No;
+        run.w.read_cards();
+        let mut restless = Restless { run, seen_events: 0, ended: BTreeMap::new() };
+        let mut acts = acts.into_iter().cycle();
+        let all: Vec<Asked> = ops.into_iter().chain([close]).chain(late).collect();
+        for op in all {
+            restless.act(acts.next().unwrap_or(Act::Nothing));
+            restless.run.step(op);
+            restless.run.check();
+            restless.check_b4();
+        }
+        restless.run.wind_down(obedience);
+        restless.check_b4();
+    }
+}
