@@ -23,6 +23,19 @@ pub struct Capacity {
     pub shape: HostShape,
     /// Whether a model that would stand beside others on graphics devices may lie in system memory (`auto`).
     pub allow_ram_spillover: Spillover,
+    /// What becomes of an engine that was planned for graphics devices and computes on the processor (`fail`).
+    pub on_cpu_fallback: OnCpuFallback,
+}
+
+/// What becomes of an engine that computes on the processor against its plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnCpuFallback {
+    /// It is stopped before it serves anybody, and its requests are refused with the class `cpu-fallback`.
+    #[default]
+    Fail,
+    /// It serves, and the log says so.
+    Warn,
 }
 
 /// A bound on memory.

@@ -33,7 +33,7 @@ mod quantity;
 mod report;
 mod template;
 
-pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, Spillover};
+pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, OnCpuFallback, Spillover};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
     Config, Defaults, EngineSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel, Policy, PoolSettings,

@@ -102,6 +102,7 @@ fn pool_config(config: &Config) -> Result<PoolConfig, Failure> {
         polite_within: config.stop.polite,
         kill_within: config.stop.kill,
         load_slots: settings::load_slots(config.load.parallel)?,
+        on_cpu_fallback: host::on_cpu_fallback(config.capacity.on_cpu_fallback),
         ..PoolConfig::default()
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! Graphics devices are what `[[device]]` names: none is looked for yet. Without any, everything is system memory.
 use motorpool_catalog::{Budget, Capacity, DescribedHost, Device, HostShape as Wanted, Spillover as Spill};
-use motorpool_pool::{BudgetSetting, Card, Host, HostShape, Policy, SizedBy, Spillover};
+use motorpool_pool::{BudgetSetting, Card, Host, HostShape, OnCpuFallback, Policy, SizedBy, Spillover};
 use motorpool_vocab::Bytes;
 
 /// The host with `ram` of usable system memory; `automatic` is what the environment says of the automatic budget.
@@ -38,6 +38,13 @@ pub(crate) fn policy(wanted: motorpool_catalog::Policy) -> Policy {
         motorpool_catalog::Policy::DemandLru => Policy::DemandLru,
         motorpool_catalog::Policy::Lru => Policy::Lru,
         motorpool_catalog::Policy::Gdsf => Policy::Gdsf,
+    }
+}
+
+pub(crate) fn on_cpu_fallback(wanted: motorpool_catalog::OnCpuFallback) -> OnCpuFallback {
+    match wanted {
+        motorpool_catalog::OnCpuFallback::Fail => OnCpuFallback::Fail,
+        motorpool_catalog::OnCpuFallback::Warn => OnCpuFallback::Warn,
     }
 }
 

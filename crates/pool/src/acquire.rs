@@ -32,6 +32,7 @@ impl Pool {
             | Phase::Checking { .. }
             | Phase::Admission(_)
             | Phase::Starting(_)
+            | Phase::Proving(_)
             | Phase::Stopping { .. } => {}
         }
     }
@@ -142,7 +143,11 @@ impl Pool {
                 Phase::WaitsForRoom(_) => self.abandon_waiting(now, ticket.entry),
                 Phase::Admission(_) => self.withdraw(now, ticket.entry),
                 Phase::Ready(serving) => serving.gate.clear_queued(),
-                Phase::Idle | Phase::Checking { .. } | Phase::Starting(_) | Phase::Stopping { .. } => {}
+                Phase::Idle
+                | Phase::Checking { .. }
+                | Phase::Starting(_)
+                | Phase::Proving(_)
+                | Phase::Stopping { .. } => {}
             }
         }
         ticket

@@ -16,11 +16,13 @@ impl Pool {
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.join_reclaim(entry, id),
             Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
             Phase::Admission(_) => self.reply(id, Answer::Serving(key.clone())),
-            Phase::Starting(_) if !target.queue.is_empty() => self.reply(id, Answer::Serving(key.clone())),
+            Phase::Starting(_) | Phase::Proving(_) if !target.queue.is_empty() => {
+                self.reply(id, Answer::Serving(key.clone()));
+            }
             Phase::Ready(s) if self.is_busy(entry) || s.gate.close_if_idle() != CloseIfIdle::Closed => {
                 self.reply(id, Answer::Serving(key.clone()));
             }
-            Phase::Starting(_) | Phase::Ready(_) => self.stop_for(now, entry, id),
+            Phase::Starting(_) | Phase::Proving(_) | Phase::Ready(_) => self.stop_for(now, entry, id),
         }
     }
 
@@ -33,7 +35,7 @@ impl Pool {
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.join_reclaim(entry, id),
             Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
             Phase::Admission(_) => self.reply(id, Answer::Serving(key.clone())),
-            Phase::Starting(_) if !self.entries[entry].queue.is_empty() => {
+            Phase::Starting(_) | Phase::Proving(_) if !self.entries[entry].queue.is_empty() => {
                 self.reply(id, Answer::Serving(key.clone()));
             }
             Phase::Ready(_) if force == Force::No => {
@@ -42,7 +44,7 @@ impl Pool {
                     serving.drain.askers.insert(id, (now.after(within), within));
                 });
             }
-            Phase::Starting(_) | Phase::Ready(_) => self.stop_for(now, entry, id),
+            Phase::Starting(_) | Phase::Proving(_) | Phase::Ready(_) => self.stop_for(now, entry, id),
         }
     }
 
@@ -158,7 +160,7 @@ impl Pool {
             if let Some(serving) = self.entries[entry].serving() {
                 serving.gate.close();
             }
-            if !matches!(self.entries[entry].phase, Phase::Starting(_)) {
+            if !matches!(self.entries[entry].phase, Phase::Starting(_) | Phase::Proving(_)) {
                 self.refuse_all(now, entry, &Refusal::Retired);
             }
         }

@@ -125,18 +125,29 @@ impl Pool {
         }
     }
 
+    /// From now on what it holds is known; it serves as soon as it is seen where it was planned (`fallback.rs`).
     pub(crate) fn on_ready(&mut self, now: Now, spawn: Spawn, endpoint: Endpoint, width: u32) {
-        let closing = self.is_closing();
         let Some(entry) = self.entry_of(spawn) else { return };
         let Phase::Starting(loading) = &self.entries[entry].phase else { return };
+        let (beside, order) = (loading.beside, loading.order.clone());
+        if let Some(planned) = self.ledger.line(spawn) {
+            self.accounts.insert(spawn, Account::new(now, planned.clone(), beside).on(order));
+        }
+        self.prove(now, entry, endpoint, width);
+    }
+
+    /// It serves: a child, its process and when it was ordered; where it answers, and how many at a time.
+    pub(crate) fn serve_from_now(
+        &mut self,
+        now: Now,
+        entry: EntryId,
+        (spawn, pid, ordered_at): (Spawn, Option<u32>, Now),
+        (endpoint, width): (Endpoint, u32),
+    ) {
+        let closing = self.is_closing();
         let gate = Arc::new(Gate::new(width.max(1)));
         if closing {
             gate.close();
-        }
-        let (ordered_at, pid, beside) = (loading.ordered_at, loading.pid, loading.beside);
-        let order = loading.order.clone();
-        if let Some(planned) = self.ledger.line(spawn) {
-            self.accounts.insert(spawn, Account::new(now, planned.clone(), beside).on(order));
         }
         let key = self.entries[entry].key.clone();
         let drain = Drain::default();

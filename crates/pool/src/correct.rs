@@ -66,6 +66,11 @@ impl Account {
         self.planned.total()
     }
 
+    /// What of it was planned for devices of their own memory.
+    pub(crate) fn planned_on_devices(&self) -> Bytes {
+        Bytes::sum(self.planned.device.values().copied())
+    }
+
     /// The most that was seen of it, all parts together; `None` when nothing was.
     pub(crate) fn measured(&self) -> Option<Bytes> {
         if self.private.is_none() && self.files.is_none() && self.device.is_empty() {
@@ -185,7 +190,7 @@ fn device_buffers(reported: &Reported, order: &[DeviceId]) -> BTreeMap<DeviceId,
 }
 
 /// Engines call their devices by a kind and a number (`CUDA0`), and what is beside them otherwise (`CUDA_Host`, `CPU`).
-fn is_device(place: &str) -> bool {
+pub(crate) fn is_device(place: &str) -> bool {
     let number = place.trim_start_matches(|c: char| c.is_ascii_alphabetic());
     number.len() < place.len() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
@@ -196,6 +201,7 @@ impl Pool {
         let Some(account) = self.accounts.get_mut(&spawn) else { return };
         account.take(measured);
         self.correct(now, spawn);
+        self.prove_by_report(now, spawn, measured);
     }
 
     /// Corrects the device parts of lines by what drivers show of our children.

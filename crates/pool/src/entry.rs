@@ -2,7 +2,7 @@
 //!
 //! A phase owns its data. What an entry's child is asked to become is the phase; who asked is in the tickets, the
 //! drain or the teardown.
-use crate::{Ask, BuildId, Facts, Launch, RequestId, reclaim::Free};
+use crate::{Ask, BuildId, Facts, Launch, RequestId, fallback::Proving, reclaim::Free};
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
 use motorpool_vocab::{Bytes, DeviceId, Endpoint, EngineKey, ExitRecord, Gate, Holder, Now, Spawn, StopReason};
@@ -41,6 +41,7 @@ pub(crate) enum Phase {
     WaitsForRoom(Box<Waiting>),
     Admission(Box<Admission>),
     Starting(Loading),
+    Proving(Box<Proving>),
     Ready(Serving),
     Stopping { spawn: Spawn },
 }
@@ -222,6 +223,7 @@ impl Entry {
     pub(crate) fn spawn(&self) -> Option<Spawn> {
         match &self.phase {
             Phase::Admission(admission) => Some(admission.spawn),
+            Phase::Proving(proving) => Some(proving.spawn),
             Phase::Starting(loading) => Some(loading.spawn),
             Phase::Ready(serving) => Some(serving.spawn),
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,

@@ -30,11 +30,11 @@
 //! * **P9** the ledger equals the private bytes of all spawns not yet returned plus each shared file once.
 //!
 //! A build that has room has its line and waits for its turn to load (`slot.rs`) and for what the driver says right
-//! before (`admission.rs`). The line of a child that is gone stays until its devices agree (`reclaim.rs`, **B4**).
+//! before (`admission.rs`). One that was planned for a card serves once it was seen there (`fallback.rs`). The line of a child that is gone stays until its devices agree (`reclaim.rs`, **B4**).
 //!
 //! A line is corrected by what was measured (`correct.rs`, with the rules and their invariants **M1** to **M4**); what
-//! that puts over a bound is cured by idle engines (`overflow.rs`); what the machine says is trusted for so long
-//! (`sight.rs`).
+//! that puts over a bound is cured by idle engines (`overflow.rs`), and so is memory that runs low by others' doing
+//! (`pressure.rs`); what the machine says is trusted for so long (`sight.rs`).
 //!
 //! Left to the issue that completes the pool: lanes and limits of the queue, replicas, restore after a failed load,
 //! `cut`, breaker and backoff.
@@ -44,10 +44,12 @@ mod admission;
 mod build;
 mod correct;
 mod entry;
+mod fallback;
 mod input;
 mod outlook;
 mod overflow;
 mod pool;
+mod pressure;
 mod reclaim;
 mod refusal;
 mod room;
@@ -57,6 +59,7 @@ mod subject;
 mod teardown;
 mod view;
 
+pub use fallback::OnCpuFallback;
 pub use input::{
     Action, Answer, Ask, BuildId, CardFigures, CardSight, Exit, Facts, Force, Grant, Held, Input, Launch, Measured,
     MemorySight, RequestId, StartFault, Tenant, Want,

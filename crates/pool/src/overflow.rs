@@ -9,7 +9,7 @@
 //!   its next request would load it again, just as large.
 use crate::{Pool, entry::EntryId};
 use motorpool_broker::{Candidate, Overflow, Standing};
-use motorpool_vocab::{Claim, CloseIfIdle, EventKind, Now, Spawn, StopReason};
+use motorpool_vocab::{Claim, EventKind, Now, Spawn, StopReason};
 
 /// What is over, and what of it corrections did.
 #[derive(Debug, Default)]
@@ -58,10 +58,7 @@ impl Pool {
             if owed.is_none() {
                 return;
             }
-            let closes = |pool: &Self| {
-                pool.entries[entry].serving().map(|s| s.gate.close_if_idle()) == Some(CloseIfIdle::Closed)
-            };
-            if self.is_of_use(candidate.spawn, &owed, &leaving) && closes(self) {
+            if self.is_of_use(candidate.spawn, &owed, &leaving) && self.closes(entry) {
                 leaving.push(candidate.spawn);
                 self.tear_down(now, entry, StopReason::Overflow);
             }

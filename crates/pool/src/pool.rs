@@ -1,9 +1,10 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
-    Action, Answer, BuildId, Input, LoadSlots, RequestId,
+    Action, Answer, BuildId, Input, LoadSlots, OnCpuFallback, RequestId,
     correct::Account,
     entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Wait},
     overflow::Owed,
+    pressure::Pressures,
     reclaim::Reclaims,
     sight::Sights,
 };
@@ -40,6 +41,8 @@ pub struct PoolConfig {
     pub reclaim_within: Duration,
     /// How many engines load at a time.
     pub load_slots: LoadSlots,
+    /// What becomes of an engine that was planned for graphics devices and computes on the processor.
+    pub on_cpu_fallback: OnCpuFallback,
 }
 
 impl Default for PoolConfig {
@@ -57,6 +60,7 @@ impl Default for PoolConfig {
             kill_within: Duration::from_secs(10),
             reclaim_within: Duration::from_secs(5),
             load_slots: LoadSlots::default(),
+            on_cpu_fallback: OnCpuFallback::default(),
         }
     }
 }
@@ -78,6 +82,7 @@ pub struct Pool {
     pub(crate) owed: Owed,
     /// Children that are gone and whose devices have not agreed.
     pub(crate) reclaims: Reclaims,
+    pub(crate) pressures: Pressures,
     pub(crate) sights: Sights,
     pub(crate) mode: Mode,
     pub(crate) releases: Vec<Release>,
@@ -124,6 +129,7 @@ impl Pool {
             accounts: BTreeMap::new(),
             owed: Owed::default(),
             reclaims: Reclaims::default(),
+            pressures: Pressures::default(),
             sights: Sights::default(),
             mode: Mode::Open,
             releases: Vec::new(),
@@ -206,6 +212,7 @@ impl Pool {
         });
         let phases = self.entries.values().filter_map(|e| match &e.phase {
             Phase::Starting(l) => Some(l.stall_at.min(l.cap_at)),
+            Phase::Proving(p) => Some(p.until),
             Phase::Ready(s) => s.drain.askers.values().map(|(until, _)| *until).min(),
             Phase::Admission(a) => match a.step {
                 Admitting::Looks { until, .. } => Some(until),
@@ -224,6 +231,7 @@ impl Pool {
         self.on_due_tickets(now);
         self.on_due_loads(now);
         self.on_due_looks(now);
+        self.on_due_proofs(now);
         self.end_finished_drains(now);
         self.on_due_askers(now);
         self.on_due_teardowns(now);

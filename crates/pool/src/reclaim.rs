@@ -170,6 +170,7 @@ impl Pool {
             self.reply(id, Answer::Unloaded);
         }
         self.release_went(spawn);
+        self.pressed_out(now, spawn);
     }
 }
 

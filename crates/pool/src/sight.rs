@@ -112,6 +112,7 @@ impl Pool {
         let sight = memory.foreign.map_or(unread, |foreign| Sight::Known { foreign });
         // What is over by it is found by the settling that follows every input.
         let _ = self.ledger.observe(Reading { place: Place::SystemMemory, sight });
+        self.press_by_memory(now, memory.available, memory.stalled);
     }
 
     /// The same of the cards. A look that began before the last one shows nothing new.
@@ -134,6 +135,8 @@ impl Pool {
         self.check_reclaims(now, begun_at);
         self.observe_cards();
         self.check_admissions(now, begun_at);
+        self.prove_by_cards(now, begun_at);
+        self.press_by_cards(now, begun_at);
     }
 
     /// What others use of each card follows from the last look and from what is ours now.

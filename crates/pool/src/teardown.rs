@@ -17,6 +17,7 @@ impl Pool {
         let killed = Step::Killed { stuck_at: now.after(self.config.kill_within) };
         let (spawn, pid, ordered_at, ever_ready, step, askers) = match &target.phase {
             Phase::Starting(l) => (l.spawn, l.pid, l.ordered_at, EverReady::No, killed, vec![]),
+            Phase::Proving(p) => (p.spawn, p.pid, p.ordered_at, EverReady::No, killed, vec![]),
             Phase::Ready(s) => {
                 s.gate.close();
                 let step = if s.gate.granted() > 0 { killed } else { polite };
@@ -83,6 +84,7 @@ impl Pool {
             self.reply(id, Answer::Stuck(key.clone()));
         }
         self.release_went(spawn);
+        self.pressed_out(now, spawn);
         self.leave_stopping(now, entry, spawn);
     }
 
@@ -92,8 +94,8 @@ impl Pool {
         }
         let Some(entry) = self.entry_of(spawn) else { return };
         match &self.entries[entry].phase {
-            Phase::Starting(loading) => {
-                let ends = (loading.ordered_at, StopReason::Crash, EverReady::No);
+            Phase::Starting(_) | Phase::Proving(_) => {
+                let ends = (self.ordered_at(entry), StopReason::Crash, EverReady::No);
                 let record = record_of(now, spawn, ends, exit.clone());
                 self.bury(now, entry, record, vec![]);
                 self.fail_start(now, entry, fault_of(exit));
@@ -114,6 +116,15 @@ impl Pool {
             | Phase::WaitsForRoom(_)
             | Phase::Admission(_)
             | Phase::Stopping { .. } => {}
+        }
+    }
+
+    /// When the child of `entry` was ordered that has not served.
+    fn ordered_at(&self, entry: EntryId) -> Now {
+        match &self.entries[entry].phase {
+            Phase::Starting(loading) => loading.ordered_at,
+            Phase::Proving(proving) => proving.ordered_at,
+            _ => self.judged_at(),
         }
     }
 
@@ -142,6 +153,7 @@ impl Pool {
         if last_exit.as_ref().is_none_or(|last| last.spawn < record.spawn) {
             *last_exit = Some(record.clone());
         }
+        self.note_failed_allocation(&record);
         self.publish(now, EventKind::Exited { key: key.clone(), record });
     }
 
@@ -172,7 +184,11 @@ fn record_of(now: Now, spawn: Spawn, ends: (Now, StopReason, EverReady), exit: E
         code: exit.code,
         signal: exit.signal,
         reason,
-        class: exit.class.or((reason == StopReason::Crash).then_some(FailureClass::Unknown)),
+        class: exit.class.or(match reason {
+            StopReason::Crash => Some(FailureClass::Unknown),
+            StopReason::CpuFallback => Some(FailureClass::CpuFallback),
+            _ => None,
+        }),
         ever_ready: ever_ready == EverReady::Yes,
         tail: exit.tail,
     }

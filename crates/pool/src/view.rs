@@ -49,6 +49,7 @@ impl Pool {
             Phase::WaitsForRoom(_) => (PhaseView::WaitsForRoom, None, None),
             Phase::Admission(_) => (PhaseView::WaitsForSlot, None, None),
             Phase::Starting(l) => (PhaseView::Starting { progress: l.progress }, Some(l.spawn), l.pid),
+            Phase::Proving(p) => (PhaseView::Starting { progress: Some(1000) }, Some(p.spawn), p.pid),
             Phase::Ready(s) => (PhaseView::Ready, Some(s.spawn), s.pid),
             Phase::Stopping { spawn } => {
                 (PhaseView::Stopping, Some(*spawn), self.teardowns.get(spawn).and_then(|t| t.pid))

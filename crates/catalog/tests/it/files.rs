@@ -1,8 +1,8 @@
 //! What whole files say, and what silence means.
 use motorpool_catalog::{
     Budget, Capability, Capacity, Config, ContextWish, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, HostShape, Listen,
-    LogFormat, LogLevel, Model, ModelSource, Policy, Profile, Source, Spillover, Transport, parse_config, parse_host,
-    parse_manifest, parse_model, shipped,
+    LogFormat, LogLevel, Model, ModelSource, OnCpuFallback, Policy, Profile, Source, Spillover, Transport,
+    parse_config, parse_host, parse_manifest, parse_model, shipped,
 };
 use motorpool_vocab::{Bytes, FailureClass};
 use std::time::Duration;
@@ -33,6 +33,7 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!(server.listen, [Listen::Tcp(([127, 0, 0, 1], 8790).into())]);
     assert_eq!((capacity.budget, capacity.reserve), (Budget::Auto, Bytes::ZERO));
     assert_eq!((capacity.shape, capacity.allow_ram_spillover), (HostShape::Auto, Spillover::Auto));
+    assert_eq!(capacity.on_cpu_fallback, OnCpuFallback::Fail);
     assert_eq!((devices, pool.policy), (vec![], Policy::DemandLru));
     assert_eq!([pool.max_wait, pool.min_residency, pool.drain_wait, pool.queue_wait], [60, 10, 30, 600].map(secs));
     assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
@@ -58,6 +59,7 @@ fn every_key_of_the_configuration_is_taken() {
         reserve = "2GiB"
         shape = "discrete-gpu"
         allow_ram_spillover = "on"
+        on_cpu_fallback = "warn"
         [[device]]
         id = "${CARD:-GPU-1a2b}"
         total = "24GiB"
@@ -91,6 +93,7 @@ fn every_key_of_the_configuration_is_taken() {
     assert_eq!(config.server.origins, ["https://chat.example.org:8443"]);
     assert_eq!(config.capacity.budget, Budget::Bytes(Bytes::new(24_000_000_000)));
     assert_eq!((config.capacity.reserve, config.capacity.shape), (Bytes::gib(2), HostShape::DiscreteGpu));
+    assert_eq!(config.capacity.on_cpu_fallback, OnCpuFallback::Warn);
     assert_eq!((config.capacity.allow_ram_spillover, config.pool.policy), (Spillover::On, Policy::Gdsf));
     let devices = config.devices.iter().map(|d| (&*d.id.0, d.total, d.reserve)).collect::<Vec<_>>();
     let expected = [("GPU-1a2b", Bytes::gib(24), Bytes::mib(512)), ("0000:03:00.0", Bytes::gib(8), Bytes::ZERO)];

@@ -176,15 +176,13 @@ fn what_is_over_on_a_card_is_cured_on_that_card() {
     let host = Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(64), cards, ..Host::default() };
     let models = [("c", 9000, ""), ("p", 300, "gpu_layers = 0"), ("a", 3000, ""), ("b", 3000, "")];
     let mut w = World::on(host, catalog(&models));
+    w.machine.takes = 700;
     let [_, _, a, _] = models.map(|(id, ..)| w.idle(id));
-    let b = w.child("b", Child::Serving);
-    let on_first = |gib| [(card(0), Bytes::gib(gib))].into();
-    w.machine.held.insert(a, on_first(6));
-    w.machine.held.insert(b, on_first(2));
+    w.machine.held.insert(a, [(card(0), Bytes::gib(6))].into());
     w.read_cards();
     assert_eq!(stopped_by_overflow(&w), ["a"], "less wanted than b, although it is the larger one");
     w.gone(a);
-    assert_eq!(w.view_of("b").reserved, Bytes::gib(2), "its driver shows less than was planned");
+    assert_eq!(w.view_of("b").reserved, Bytes::mib(2100), "its driver shows less than was planned");
     assert_eq!(w.n_events(|e| matches!(e, EventKind::Stopping { .. })), 1);
 }
 

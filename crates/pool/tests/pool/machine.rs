@@ -45,7 +45,12 @@ pub(crate) struct Machine {
     pub(crate) answers: Answers,
     /// How much of its claim a child takes once it is started, in thousandths.
     pub(crate) takes: u64,
+    /// What a child that became ready reports of its buffers, when it reports.
+    pub(crate) reports: Option<&'static str>,
 }
+
+/// A buffer that is on a device.
+pub(crate) const ON_DEVICE: &str = "load_tensors: CUDA0 model buffer size = 1.00 MiB";
 
 pub(crate) fn card(n: usize) -> DeviceId {
     DeviceId(format!("GPU-{n}").into())
@@ -54,9 +59,9 @@ pub(crate) fn card(n: usize) -> DeviceId {
 impl Machine {
     pub(crate) fn of(host: &Host) -> Self {
         let discrete = host.shape == HostShape::DiscreteGpu;
-        let totals = host.cards.iter().filter(|_| discrete).map(|card| (card.id.clone(), card.total)).collect();
+        let cards = host.cards.iter().filter(|_| discrete);
+        let totals: BTreeMap<_, _> = cards.map(|card| (card.id.clone(), card.total)).collect();
         Self {
-            totals,
             held: BTreeMap::new(),
             ghosts: vec![],
             lag: Duration::ZERO,
@@ -65,6 +70,9 @@ impl Machine {
             tells: Tells::ByProcess,
             answers: Answers::AtOnce,
             takes: 1000,
+            // Children that none of their cards can show are believed by what they report.
+            reports: (!totals.is_empty()).then_some(ON_DEVICE),
+            totals,
         }
     }
 

@@ -2,8 +2,8 @@
 use crate::machine::{Answers, Machine};
 use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
-    Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Grant, Host, Input, Pool,
-    PoolConfig, Refusal, RequestId, StartFault,
+    Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Grant, Host, Input, Measured, Pool,
+    PoolConfig, Refusal, Reported, RequestId, StartFault,
 };
 use motorpool_vocab::{
     Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView,
@@ -274,6 +274,14 @@ impl World {
         self.children.get_mut(&spawn).expect("a child").1 = Child::Serving;
         let endpoint = Endpoint::Unix(format!("/run/{spawn}.sock").into());
         self.feed(Input::Ready { spawn, endpoint, width: self.width });
+        if let Some(line) = self.machine.reports {
+            let mut reported = Reported::default();
+            reported.on_line(line);
+            self.feed(Input::Measured {
+                spawn,
+                measured: Measured { reported: Some(reported), ..Measured::default() },
+            });
+        }
     }
 
     /// The child of `model` that was asked to end, or killed, is gone.
