@@ -9,6 +9,7 @@
 //!
 //! Every way out of a [`Daemon`] looks through `/proc` for what it left: [`processes`]. A test that fails half way
 //! kills its daemon, and with it the engines.
+pub mod cards;
 pub mod daemon;
 pub mod estimates;
 pub mod house;
@@ -19,6 +20,7 @@ pub mod raw;
 pub mod status;
 pub mod talk;
 
+pub use cards::Cards;
 pub use daemon::Daemon;
 pub use house::{House, Outcome};
-pub use status::{Engine, Status};
+pub use status::{Engine, Memory, Status};

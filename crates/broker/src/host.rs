@@ -68,6 +68,17 @@ pub enum Seen {
     Listed(Option<Bytes>),
 }
 
+impl Seen {
+    /// Whether it uses system memory, of which there is `ram`.
+    pub fn shares(self, ram: Bytes) -> bool {
+        match self {
+            Self::Nvml | Self::AmdCard | Self::Listed(None) => false,
+            Self::KnownToShare | Self::AmdApu => true,
+            Self::Listed(Some(memory)) => memory >= ram.per_mille(SHARES_FROM),
+        }
+    }
+}
+
 /// The shape of a host, decided in the order of capacity.md §1. A device that shares system memory is ignored beside
 /// one that does not; one whose memory nobody knows is not taken for system memory.
 pub fn decide_shape(evidence: &Evidence) -> HostShape {
@@ -77,14 +88,9 @@ pub fn decide_shape(evidence: &Evidence) -> HostShape {
     if evidence.platform == Platform::Apple {
         return HostShape::Unified;
     }
-    let shares = |seen: &Seen| match seen {
-        Seen::Nvml | Seen::AmdCard | Seen::Listed(None) => false,
-        Seen::KnownToShare | Seen::AmdApu => true,
-        Seen::Listed(Some(memory)) => *memory >= evidence.ram.per_mille(SHARES_FROM),
-    };
     if evidence.devices.is_empty() {
         HostShape::SystemRam
-    } else if evidence.devices.iter().all(shares) {
+    } else if evidence.devices.iter().all(|seen| seen.shares(evidence.ram)) {
         HostShape::Unified
     } else {
         HostShape::DiscreteGpu

@@ -101,6 +101,7 @@ pub(crate) const MANIFEST: Examples = &[
     ("program.names", "names = [\"llama-server\"]"),
     ("program.version_args", "version_args = [\"--version\"]"),
     ("program.version_pattern", "version_pattern = '(?m)^version: (.+)$'"),
+    ("program.devices_args", "devices_args = [\"--list-devices\"]"),
     ("ready", "[ready]"),
     ("ready.path", "path = \"/health\""),
     ("ready.status", "status = 200"),

@@ -34,6 +34,9 @@ pub struct LaunchValues {
     pub devices: Vec<String>,
     /// Layers on each of these devices, in the same order; empty leaves it to the engine.
     pub tensor_split: Vec<u32>,
+    /// The variable that shows it these devices and no others, with its value. It counts where the manifest lets that
+    /// variable through ([`Manifest::passes`]).
+    pub visible: Option<(String, String)>,
     /// Tokens of a batch.
     pub batch: Batch,
     /// Most memory that the engine keeps finished prompts in; charged in full. Whole MiB reach the engine.
@@ -110,6 +113,7 @@ impl LaunchValues {
             n_cpu_moe: model.n_cpu_moe.unwrap_or(0),
             devices: vec![],
             tensor_split: vec![],
+            visible: None,
             batch: Batch::for_model(&model.capabilities, context_per_slot),
             prompt_cache: model.prompt_cache,
             checkpoints: model.checkpoints,
@@ -186,6 +190,11 @@ impl Manifest {
         ours.chain(values.extra_args.iter().map(OsString::from)).collect()
     }
 
+    /// Whether the variable `name` reaches the engine.
+    pub fn passes(&self, name: &str) -> bool {
+        self.env_allow.iter().any(|allowed| allowed == name)
+    }
+
     /// The whole environment of a launch, by name. `parent` looks up our own.
     pub fn environment(
         &self,
@@ -194,6 +203,11 @@ impl Manifest {
     ) -> Vec<(String, OsString)> {
         let inherited = self.env_allow.iter().filter_map(|name| Some((name.clone(), parent(name)?)));
         let mut all: BTreeMap<String, OsString> = inherited.collect();
+        if let Some((name, value)) = values.visible.as_ref().filter(|(name, _)| self.passes(name)) {
+            // It would count within what we show.
+            all.remove("HIP_VISIBLE_DEVICES");
+            all.insert(name.clone(), value.into());
+        }
         for (name, template) in &self.env_set {
             match template.render(&|name| values.value(name)) {
                 Some(value) => all.insert(name.clone(), value),

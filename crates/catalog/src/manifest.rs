@@ -111,6 +111,10 @@ pub struct Program {
     /// Finds the version in what that prints, on either stream: the first group, else the whole match.
     #[serde(deserialize_with = "expression")]
     pub version_pattern: Regex,
+    /// Arguments that make it list the graphics devices it can use, as llama-server's `--list-devices` does, and end
+    /// with code 0; empty: it cannot.
+    #[serde(default)]
+    pub devices_args: Vec<String>,
 }
 
 /// What an engine serves on.

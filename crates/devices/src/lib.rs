@@ -11,6 +11,7 @@
 //! | [`Nvidia`] | `nvidia.rs` | NVML, the library of NVIDIA's driver |
 //! | [`Amdgpu`] | `amdgpu.rs`, `fdinfo.rs` | `/sys/class/drm/card*/device`, `/proc/<pid>/fdinfo` |
 //! | [`EngineDevice`] | `device_list.rs` | what the engine prints |
+//! | [`Graphics`], [`Gpu`] | `graphics.rs` | the readings above, each device once |
 //! | [`foreign_use`], [`foreign_ram`], [`PidSpace`] | `foreign.rs` | the readings above |
 //! | [`Prober`] | `prober.rs` | a probe that may block for ever, on its own thread |
 //! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
@@ -29,6 +30,7 @@ mod device;
 mod device_list;
 mod fdinfo;
 mod foreign;
+mod graphics;
 mod listener;
 mod nvidia;
 mod pressure;
@@ -43,6 +45,7 @@ pub use clock::{boot_id, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use device_list::{EngineDevice, parse_device_list, parse_used_devices};
 pub use foreign::{OurPart, PidSpace, foreign_ram, foreign_use, tenants};
+pub use graphics::{Gpu, Graphics, ToldBy, Visible};
 pub use listener::listens;
 pub use nvidia::{Driver, Nvidia, NvidiaReading};
 pub use pressure::{MemoryPressure, observe_memory_pressure};

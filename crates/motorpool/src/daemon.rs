@@ -12,26 +12,22 @@
 use crate::{
     dirs::{self, Dirs},
     disk,
-    engine::{self, calibrate::calibration_of, discover},
+    engine::{self, calibrate::calibration_of, devices::Keep, discover},
     exit::{Exit, Failure, chain},
     host,
     listen::{self, Bound},
-    log,
+    log, machine,
     model::store::{Presence, Store},
     settings::{self, Settings},
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
 use motorpool_pool::{Host, PoolConfig, StartFault};
-use motorpool_supervisor::{LockError, OpenError, PoolHandle};
+use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, Survey};
 use motorpool_vocab::FailureClass;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
+    runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::{Notify, watch},
     task::JoinHandle,
@@ -59,7 +55,7 @@ pub(crate) fn locate_program(dirs: &Dirs, config: &Config, manifest: &Manifest) 
     })
 }
 
-fn is_used(settings: &Settings, manifest: &Manifest) -> bool {
+pub(crate) fn is_used(settings: &Settings, manifest: &Manifest) -> bool {
     settings.catalog.models().any(|model| model.engine == manifest.name)
 }
 
@@ -80,18 +76,10 @@ pub(crate) fn locate_model(store: &Store, model: &Model) -> Result<PathBuf, Star
     }
 }
 
-/// This machine, as it is configured.
-pub(crate) fn this_host(config: &Config) -> Result<Host, Failure> {
-    let ram = motorpool_devices::observe_ram(Path::new("/"))
-        .map_err(|error| Failure::new(Exit::Failed, chain(&error), "check that /proc is mounted"))?
-        .usable();
-    Ok(host::of(&config.capacity, &config.devices, ram, settings::budget_of_environment()?))
-}
-
 /// What the pool is told about time and memory.
-fn pool_config(config: &Config) -> Result<PoolConfig, Failure> {
+fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Failure> {
     Ok(PoolConfig {
-        host: this_host(config)?,
+        host,
         policy: host::policy(config.pool.policy),
         max_wait: config.pool.max_wait,
         min_residency: config.pool.min_residency,
@@ -115,8 +103,22 @@ fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Fai
     Ok(GatewaySettings::new(config, name.filter(|name| !name.is_empty()), spool))
 }
 
+/// What this machine is when its drivers tell of a device that was not there at the start.
+fn survey_again(dirs: &Dirs, settings: &Settings) -> Survey {
+    let (dirs, settings, runtime) = (dirs.clone(), settings.clone(), Handle::current());
+    Box::new(move |sighted| {
+        let surveyed = runtime.block_on(machine::survey((&dirs, &settings), sighted, Keep::Yes));
+        let machine = surveyed.inspect_err(|failure| tracing::warn!("{}", failure.what)).ok()?;
+        machine.say();
+        Some(machine.found())
+    })
+}
+
 /// Starts the loop; from then on the state directory is ours.
-fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Failure> {
+async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Failure> {
+    let (drivers, machine) = machine::look(dirs, settings, Keep::Yes).await?;
+    machine.say();
+    let Found { host, graphics } = machine.found();
     let format = settings.config.log.format;
     let (config, store) = (settings.config.clone(), Store::new(dirs));
     let (for_programs, for_calibration) = (dirs.clone(), dirs.clone());
@@ -128,9 +130,10 @@ fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Failure> {
         discover: Box::new(move |manifest| locate_program(&for_programs, &config, manifest)),
         locate: Box::new(move |model| locate_model(&store, model)),
         calibrate: Box::new(move |program| calibration_of(&for_calibration, program)),
+        devices: Devices { drivers, graphics, survey: survey_again(dirs, settings) },
         on_denial: Box::new(move |denial| log::deny(format, denial)),
     };
-    let pool = pool_config(&settings.config)?;
+    let pool = pool_config(&settings.config, host)?;
     motorpool_supervisor::start(shell, settings.catalog.clone(), pool).map_err(cannot_open)
 }
 
@@ -172,7 +175,7 @@ impl Daemon {
         dirs.make_for_daemon()?;
         log::begin(settings.config.log.level, settings.config.log.format);
         raise_descriptors();
-        let handle = start_pool(dirs, settings)?;
+        let handle = start_pool(dirs, settings).await?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for listen in &settings.config.server.listen {
             let (bound, address) = listen::bind(listen).await?;

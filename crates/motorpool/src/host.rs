@@ -1,18 +1,35 @@
 //! The machine as the broker sees it, from what the operator says of it and what was read.
 //!
-//! Graphics devices are what `[[device]]` names: none is looked for yet. Without any, everything is system memory.
+//! | device | becomes |
+//! | --- | --- |
+//! | named in `[[device]]` | a card of the operator's size, whoever else tells of it, by any of its names |
+//! | read, with memory of its own | a card of the size that was read |
+//! | only listed by an engine, and smaller than system memory | a card of that size: nobody reads it, so its list is its operator's word |
+//! | one that shares system memory | none: alone it makes the host unified, beside a card it is ignored |
+//! | cut into instances (MIG), or without figures | none, until its operator gives its size |
+use motorpool_broker::{Evidence, Seen, decide_shape};
 use motorpool_catalog::{Budget, Capacity, DescribedHost, Device, HostShape as Wanted, Spillover as Spill};
+use motorpool_devices::{DeviceKind, DeviceSource, Gpu, ToldBy};
 use motorpool_pool::{BudgetSetting, Card, Host, HostShape, OnCpuFallback, Policy, SizedBy, Spillover};
 use motorpool_vocab::Bytes;
 
-/// The host with `ram` of usable system memory; `automatic` is what the environment says of the automatic budget.
-pub(crate) fn of(capacity: &Capacity, devices: &[Device], ram: Bytes, automatic: Option<Bytes>) -> Host {
+/// The host with `ram` of usable system memory and the `gpus` that engines can use; `automatic` is what the environment
+/// says of the automatic budget.
+pub(crate) fn of(
+    capacity: &Capacity,
+    devices: &[Device],
+    (ram, automatic): (Bytes, Option<Bytes>),
+    gpus: &[Gpu],
+) -> Host {
+    let shape = shape((capacity.shape, devices), ram, gpus);
+    let found = gpus.iter().filter(|gpu| !devices.iter().any(|device| gpu.is_called(&device.id)));
+    let found = found.filter(|gpu| !seen(gpu).shares(ram)).filter_map(found_card);
     Host {
-        shape: shape(capacity.shape, devices),
+        shape,
         ram,
         ram_reserve: capacity.reserve,
         working_set: None,
-        cards: devices.iter().map(card).collect(),
+        cards: devices.iter().map(named_card).chain(found).collect(),
         budget: BudgetSetting {
             explicit: match capacity.budget {
                 Budget::Bytes(bytes) => Some(bytes),
@@ -30,7 +47,7 @@ pub(crate) fn of(capacity: &Capacity, devices: &[Device], ram: Bytes, automatic:
 
 /// A machine that is described; nothing of this one counts.
 pub(crate) fn described(host: &DescribedHost) -> Host {
-    of(&host.capacity, &host.devices, host.host.ram, None)
+    of(&host.capacity, &host.devices, (host.host.ram, None), &[])
 }
 
 pub(crate) fn policy(wanted: motorpool_catalog::Policy) -> Policy {
@@ -49,17 +66,39 @@ pub(crate) fn on_cpu_fallback(wanted: motorpool_catalog::OnCpuFallback) -> OnCpu
 }
 
 /// A device whose size the operator gives is a card of its own, unless the operator says otherwise.
-fn shape(wanted: Wanted, devices: &[Device]) -> HostShape {
-    match wanted {
-        Wanted::Auto if devices.is_empty() => HostShape::SystemRam,
-        Wanted::Auto | Wanted::DiscreteGpu => HostShape::DiscreteGpu,
-        Wanted::Unified => HostShape::Unified,
-        Wanted::SystemRam => HostShape::SystemRam,
+fn shape((wanted, devices): (Wanted, &[Device]), ram: Bytes, gpus: &[Gpu]) -> HostShape {
+    let setting = match wanted {
+        Wanted::Auto if devices.is_empty() => None,
+        Wanted::Auto | Wanted::DiscreteGpu => Some(HostShape::DiscreteGpu),
+        Wanted::Unified => Some(HostShape::Unified),
+        Wanted::SystemRam => Some(HostShape::SystemRam),
+    };
+    // One that tells no size takes nothing and proves nothing.
+    let counted = gpus.iter().filter(|gpu| seen(gpu).shares(ram) || found_card(gpu).is_some());
+    decide_shape(&Evidence { setting, ram, devices: counted.map(seen).collect(), ..Evidence::default() })
+}
+
+fn seen(gpu: &Gpu) -> Seen {
+    match gpu.told_by {
+        ToldBy::Driver(DeviceSource::Nvml, DeviceKind::SharesRam) => Seen::KnownToShare,
+        ToldBy::Driver(DeviceSource::Nvml, _) => Seen::Nvml,
+        ToldBy::Driver(DeviceSource::Amdgpu, DeviceKind::SharesRam) => Seen::AmdApu,
+        ToldBy::Driver(DeviceSource::Amdgpu, _) => Seen::AmdCard,
+        ToldBy::Engine => Seen::Listed(gpu.total),
     }
 }
 
-fn card(device: &Device) -> Card {
+fn named_card(device: &Device) -> Card {
     Card { id: device.id.clone(), total: device.total, reserve: device.reserve, sized: SizedBy::Operator }
+}
+
+fn found_card(gpu: &Gpu) -> Option<Card> {
+    let sized = match gpu.told_by {
+        ToldBy::Driver(_, DeviceKind::Partitioned | DeviceKind::SharesRam) => return None,
+        ToldBy::Driver(..) => SizedBy::Machine,
+        ToldBy::Engine => SizedBy::Operator,
+    };
+    Some(Card { id: gpu.id.clone(), total: gpu.total?, reserve: Bytes::ZERO, sized })
 }
 
 #[cfg(test)]
@@ -67,29 +106,95 @@ mod tests {
     use super::*;
     use motorpool_vocab::DeviceId;
 
-    fn device(gib: u64) -> Device {
-        Device { id: DeviceId("GPU-1".into()), total: Bytes::gib(gib), reserve: Bytes::gib(1) }
+    const RAM: (Bytes, Option<Bytes>) = (Bytes::gib(64), None);
+
+    fn device(id: &str, gib: u64) -> Device {
+        Device { id: DeviceId(id.into()), total: Bytes::gib(gib), reserve: Bytes::gib(1) }
+    }
+
+    fn gpu(id: &str, told_by: ToldBy, gib: Option<u64>) -> Gpu {
+        Gpu {
+            id: DeviceId(id.into()),
+            name: "a card".into(),
+            pci: None,
+            told_by,
+            total: gib.map(Bytes::gib),
+            visible: None,
+            listed_as: vec![format!("CUDA{}", id.len())],
+        }
+    }
+
+    const fn nvml(kind: DeviceKind) -> ToldBy {
+        ToldBy::Driver(DeviceSource::Nvml, kind)
+    }
+
+    fn found(devices: &[Device], gpus: &[Gpu]) -> (HostShape, Vec<(String, u64, SizedBy)>) {
+        let host = of(&Capacity::default(), devices, RAM, gpus);
+        let card = |card: Card| (card.id.to_string(), card.total.get() >> 30, card.sized);
+        (host.shape, host.cards.into_iter().map(card).collect())
     }
 
     #[test]
     fn an_explicit_budget_wins_over_the_environments() {
         let ram = Bytes::gib(64);
-        let auto = of(&Capacity::default(), &[], ram, Some(Bytes::gib(9)));
+        let auto = of(&Capacity::default(), &[], (ram, Some(Bytes::gib(9))), &[]);
         assert_eq!(auto.bounds().budget.bound(), Some(Bytes::gib(9)));
         let capacity = Capacity { budget: Budget::Bytes(Bytes::gib(3)), ..Capacity::default() };
-        assert_eq!(of(&capacity, &[], ram, Some(Bytes::gib(9))).bounds().budget.bound(), Some(Bytes::gib(3)));
+        let bound = of(&capacity, &[], (ram, Some(Bytes::gib(9))), &[]).bounds().budget.bound();
+        assert_eq!(bound, Some(Bytes::gib(3)));
         let none = Capacity { budget: Budget::Bytes(Bytes::ZERO), ..Capacity::default() };
-        assert_eq!(of(&none, &[], ram, None).bounds().budget.bound(), None);
+        assert_eq!(of(&none, &[], RAM, &[]).bounds().budget.bound(), None);
     }
 
     #[test]
     fn devices_make_a_discrete_host_unless_its_operator_says_otherwise() {
-        let ram = Bytes::gib(64);
-        assert_eq!(of(&Capacity::default(), &[], ram, None).shape, HostShape::SystemRam);
-        let discrete = of(&Capacity::default(), &[device(24)], ram, None);
+        assert_eq!(found(&[], &[]).0, HostShape::SystemRam);
+        let discrete = of(&Capacity::default(), &[device("GPU-1", 24)], RAM, &[]);
         assert_eq!((discrete.shape, discrete.cards.len()), (HostShape::DiscreteGpu, 1));
         assert_eq!(discrete.cards[0].reserve, Bytes::gib(1));
         let unified = Capacity { shape: Wanted::Unified, ..Capacity::default() };
-        assert_eq!(of(&unified, &[device(24)], ram, None).shape, HostShape::Unified);
+        assert_eq!(of(&unified, &[device("GPU-1", 24)], RAM, &[]).shape, HostShape::Unified);
+    }
+
+    #[test]
+    fn what_is_read_is_a_card_of_its_own_and_what_only_an_engine_lists_is_one_too() {
+        let cards = [gpu("GPU-a", nvml(DeviceKind::Card), Some(139)), gpu("Vulkan1", ToldBy::Engine, Some(16))];
+        let expected = vec![("GPU-a".into(), 139, SizedBy::Machine), ("Vulkan1".into(), 16, SizedBy::Operator)];
+        assert_eq!(found(&[], &cards), (HostShape::DiscreteGpu, expected));
+    }
+
+    #[test]
+    fn the_operators_word_takes_the_place_of_a_reading_by_any_name_and_adds_to_the_others() {
+        let cards = [gpu("GPU-a", nvml(DeviceKind::Card), Some(24)), gpu("GPU-bb", nvml(DeviceKind::Card), Some(24))];
+        let devices = [device("CUDA5", 20), device("mine", 8)];
+        let (shape, cards) = found(&devices, &cards);
+        let expected =
+            [("CUDA5", 20, SizedBy::Operator), ("mine", 8, SizedBy::Operator), ("GPU-bb", 24, SizedBy::Machine)];
+        assert_eq!(shape, HostShape::DiscreteGpu);
+        assert_eq!(cards, expected.map(|(id, gib, sized)| (id.to_owned(), gib, sized)));
+    }
+
+    #[test]
+    fn what_is_integrated_is_ignored_beside_a_card_and_unified_alone() {
+        let apu = gpu("0000:0a:00.0", ToldBy::Driver(DeviceSource::Amdgpu, DeviceKind::SharesRam), Some(2));
+        let small = gpu("GPU-s", nvml(DeviceKind::SharesRam), None);
+        let listed = gpu("Vulkan0", ToldBy::Engine, Some(60));
+        let all = [apu, small, listed];
+        assert_eq!(found(&[], &all), (HostShape::Unified, vec![]));
+        let beside = [&all[..], &[gpu("GPU-a", nvml(DeviceKind::Card), Some(24))]].concat();
+        let expected = vec![("GPU-a".to_owned(), 24, SizedBy::Machine)];
+        assert_eq!(found(&[], &beside), (HostShape::DiscreteGpu, expected));
+    }
+
+    #[test]
+    fn what_tells_no_size_is_no_card_until_its_operator_gives_one() {
+        let silent = [
+            gpu("GPU-u", nvml(DeviceKind::Unknown), None),
+            gpu("GPU-m", nvml(DeviceKind::Partitioned), Some(80)),
+            gpu("Vulkan0", ToldBy::Engine, None),
+        ];
+        assert_eq!(found(&[], &silent), (HostShape::SystemRam, vec![]));
+        let named = found(&[device("GPU-u", 24)], &silent);
+        assert_eq!(named, (HostShape::DiscreteGpu, vec![("GPU-u".into(), 24, SizedBy::Operator)]));
     }
 }

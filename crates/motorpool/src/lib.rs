@@ -20,6 +20,7 @@
 //!             discover: Box::new(|_| Ok("/usr/bin/llama-server".into())),
 //!             locate: Box::new(|model| Ok(format!("/srv/models/{}.gguf", model.id).into())),
 //!             calibrate: Box::new(|_| Default::default()),
+//!             devices: supervisor::Devices::default(),
 //!             on_denial: Box::new(|denial| eprintln!("{denial}")),
 //!         };
 //!         let handle = supervisor::start(settings, catalog.clone(), pool::PoolConfig::default())?;

@@ -12,6 +12,7 @@ mod fetch;
 mod host;
 mod listen;
 mod log;
+mod machine;
 mod model;
 mod out;
 mod prerequisites;

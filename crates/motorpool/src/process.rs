@@ -5,6 +5,7 @@ use motorpool_supervisor::{RunError, Tool, ToolExit};
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// A program to run to its end.
@@ -36,6 +37,18 @@ impl Job {
     pub(crate) fn with_env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.0.environment.retain(|(known, _)| known != name);
         self.0.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Leaves one variable out.
+    pub(crate) fn without_env(mut self, name: &str) -> Self {
+        self.0.environment.retain(|(known, _)| known != name);
+        self
+    }
+
+    /// Is killed when it takes longer.
+    pub(crate) fn within(mut self, timeout: Duration) -> Self {
+        self.0.timeout = Some(timeout);
         self
     }
 

@@ -56,6 +56,7 @@ fn open(folder: &Path) -> PoolHandle {
         discover: Box::new(|_| Ok(env!("CARGO_BIN_EXE_engine-under-test").into())),
         locate: Box::new(move |_| Ok(file.clone())),
         calibrate: Box::new(|_| Calibration::default()),
+        devices: motorpool_supervisor::Devices::default(),
         on_denial: Box::new(|_| {}),
     };
     let catalog = Catalog::new(vec![manifest], vec![tiny]).expect("a catalog");

@@ -7,10 +7,12 @@
 //! ```
 use crate::{
     Engine, EngineOrder, Gone, Heard, Launcher, Polite, Source,
+    address::{Address, address},
     check::{Checker, sentence},
     ending::{exit_of, failed_launch},
     exchange::exchange,
     handle::Post,
+    lookout::Lookout,
     meter::{Meter, Report, Watched},
     probe::Question,
     pulse::Pulse,
@@ -18,7 +20,7 @@ use crate::{
 };
 use motorpool_catalog::{Catalog, LaunchValues, Manifest, Model, StopSignal, Transport};
 use motorpool_pool::{Exit, Facts, Input, Launch, Split, StartFault};
-use motorpool_vocab::{DeviceId, Endpoint, EngineKey, FailureClass, Spawn};
+use motorpool_vocab::{Endpoint, EngineKey, FailureClass, Spawn};
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -53,6 +55,7 @@ pub(crate) struct Workshop {
     pub(crate) empty: PathBuf,
     pub(crate) checker: Checker,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) lookout: Arc<Lookout>,
 }
 
 impl Workshop {
@@ -164,7 +167,11 @@ impl Driver {
         plan.kv.as_str().clone_into(&mut values.kv_type);
         values.batch = motorpool_catalog::Batch::for_model(&model.capabilities, plan.context_per_slot);
         if let Some(split) = &self.launch.split {
-            place(&mut values, split);
+            let ids: Vec<_> = split.devices.iter().map(|(id, _)| id.clone()).collect();
+            let gpus = self.workshop.lookout.gpus_for(&facts.program);
+            place(&mut values, (split, address(&ids, &gpus, |name| manifest.passes(name))));
+        } else if self.workshop.lookout.is_without_cards() {
+            place(&mut values, (&Split::default(), None));
         }
         let parent = |name: &str| self.workshop.environment.get(OsStr::new(name)).cloned();
         let environment = manifest.environment(&parent, &values);
@@ -232,6 +239,7 @@ impl Driver {
     /// From ready to gone.
     async fn serve(&mut self, engine: &mut Engine, manifest: &Manifest, watched: &Watched) -> Gone {
         watched.ready(self.report.whole());
+        self.workshop.lookout.look();
         loop {
             tokio::select! {
                 biased;
@@ -295,8 +303,10 @@ impl Driver {
     }
 
     fn log_launch(&self, pid: u32) {
-        let Launch { key, model, facts, plan, claim, .. } = &*self.launch;
-        let devices: Vec<String> = claim.device.keys().map(ToString::to_string).collect();
+        let Launch { key, model, facts, plan, split, claim } = &*self.launch;
+        let laid_out = split.iter().flat_map(|split| split.devices.iter().map(|(id, _)| id));
+        let others = claim.device.keys().filter(|id| !laid_out.clone().any(|known| known == *id));
+        let devices: Vec<String> = laid_out.clone().chain(others).map(ToString::to_string).collect();
         let line = LaunchLine {
             pid,
             key: key.to_string(),
@@ -338,7 +348,7 @@ async fn become_ready(
 }
 
 /// Where its layers go. A whole whose parts are not known takes everything that its engine can put there.
-fn place(values: &mut LaunchValues, split: &Split) {
+fn place(values: &mut LaunchValues, (split, address): (&Split, Option<Address>)) {
     values.gpu_layers = Some(split.gpu_layers).filter(|n| *n < u32::MAX).or(values.gpu_layers);
     // Of a whole whose parts are not known, the model's own word stands.
     values.n_cpu_moe = values.n_cpu_moe.max(split.cpu_moe);
@@ -347,18 +357,11 @@ fn place(values: &mut LaunchValues, split: &Split) {
         values.devices = vec!["none".into()];
         return;
     }
-    let named: Option<Vec<_>> = split.devices.iter().map(|(id, _)| engine_name(id)).collect();
-    if let Some(devices) = named {
-        values.tensor_split = split.devices.iter().map(|(_, n)| *n).filter(|_| devices.len() > 1).collect();
-        values.devices = devices;
+    if let Some(Address { names, visible }) = address {
+        values.tensor_split = split.devices.iter().map(|(_, n)| *n).filter(|_| names.len() > 1).collect();
+        values.devices = names;
+        values.visible = visible.map(|(name, value)| (name.to_owned(), value));
     }
-}
-
-/// What engines call a device, where its id is that name (`CUDA0`, `Vulkan1`); else they choose among what they see.
-fn engine_name(id: &DeviceId) -> Option<String> {
-    let number = id.0.trim_start_matches(|c: char| c.is_ascii_alphabetic());
-    let is_name = number.len() < id.0.len() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    is_name.then(|| id.0.to_string())
 }
 
 /// Our own reason to kill it stands where its last line would.
@@ -405,6 +408,7 @@ struct LaunchLine<'a> {
     context_total: u64,
     slots: u32,
     kv_cache_type: &'a str,
+    /// By their stable ids, in the order in which its layers lie on them.
     devices: Vec<String>,
 }
 
@@ -412,7 +416,7 @@ struct LaunchLine<'a> {
 mod tests {
     use super::*;
     use motorpool_catalog::ModelSource;
-    use motorpool_vocab::ModelId;
+    use motorpool_vocab::{DeviceId, ModelId};
 
     fn placed(split: &Split, gpu_layers: Option<u32>) -> LaunchValues {
         let id = ModelId::new("m").expect("an id");
@@ -420,7 +424,8 @@ mod tests {
         model.gpu_layers = gpu_layers;
         model.n_cpu_moe = Some(1);
         let mut values = LaunchValues::new(&model, "/m.gguf".into(), Endpoint::Tcp(1), "/empty".into());
-        place(&mut values, split);
+        let ids: Vec<_> = split.devices.iter().map(|(id, _)| id.clone()).collect();
+        place(&mut values, (split, address(&ids, &[], |_| true)));
         values
     }
 
@@ -439,10 +444,9 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_are_no_names_of_an_engine_leave_it_to_the_engine() {
-        for id in ["GPU-1a2b3c4d", "0000:01:00.0", "CUDA", "1", ""] {
-            assert_eq!(placed(&split(&[(id, 9)], 9), None).devices, Vec::<String>::new(), "{id}");
-        }
+    fn devices_without_an_address_are_left_to_the_engine() {
+        let values = placed(&split(&[("GPU-1a2b3c4d", 9)], 9), None);
+        assert_eq!((values.devices, values.visible, values.gpu_layers), (vec![], None, Some(9)));
     }
 
     #[test]

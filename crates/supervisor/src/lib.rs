@@ -15,6 +15,7 @@
 //!               │ lines, end                         (parent, subreaper, owner of pipes and log)
 //!               ▼
 //!             probe: ready?        Meter: what trees hold, what others use ─► inputs
+//!                                  Lookout: what drivers say of graphics cards ─► inputs
 //! ```
 //!
 //! Invariants, each proven with real processes in `tests/processes` and `tests/pool`:
@@ -27,10 +28,13 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("keeping engines needs pidfds, the parent-death signal and subreapers: Linux only for now");
 
+mod address;
+mod cards;
 mod check;
 #[cfg(feature = "detached")]
 mod detached;
 mod driver;
+mod drivers;
 mod ending;
 mod engine;
 mod exchange;
@@ -40,6 +44,7 @@ mod keeper;
 mod launch;
 mod lines;
 mod lock;
+mod lookout;
 mod meter;
 mod nonce;
 mod probe;
@@ -56,12 +61,14 @@ mod wire;
 pub use check::{Calibrate, Checker, Discover, Locate};
 #[cfg(feature = "detached")]
 pub use detached::{Detached, Told, Wish};
+pub use drivers::{Drivers, Sighted};
 pub use engine::{Engine, EngineOrder, Launcher, OpenError};
 pub use handle::{Lease, Notices, PoolHandle};
 pub use journal::JournalError;
 pub use keeper::{keeper_main, keeper_on_stdin};
 pub use launch::{Blocked, Heard, KeeperProgram, Kept, LaunchError};
 pub use lock::{LockError, StateLock};
+pub use lookout::{Devices, Found, Survey};
 pub use probe::{Question, Readiness};
 pub use protocol::{Gone, Polite, ProcessId, Source};
 pub use runner::{RunError, Tool, ToolExit, run};

@@ -17,21 +17,26 @@
 //! stuck ones included. Trees are read before the machine and after it, and the larger figure counts, so that what one
 //! of ours takes or gives back meanwhile is not taken for others'. A tree that cannot be read is not nothing: there is
 //! no reading then.
+//!
+//! Graphics cards are read beside this, in `lookout.rs`; which processes are whose is asked here. A driver may show the
+//! processes of an engine for a while after their end: for so long they are remembered.
 use crate::{
+    cards::Ours,
+    drivers::answer,
     handle::Post,
     protocol::{ProcessId, Source},
     shell::post,
 };
 use motorpool_devices::{
-    Probe, Prober, ProcessFacts, descendants_in, foreign_ram, now, observe_mapped_files, observe_private, observe_ram,
-    processes,
+    Prober, ProcessFacts, descendants_in, foreign_ram, now, observe_mapped_files, observe_memory_pressure,
+    observe_private, observe_ram, processes,
 };
 use motorpool_gguf::Reported;
 use motorpool_pool::{Input, Measured, MemorySight};
-use motorpool_vocab::{Bytes, FileId, Spawn};
+use motorpool_vocab::{Bytes, FileId, Now, Spawn};
 use parking_lot::Mutex;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -40,19 +45,29 @@ use std::{
 };
 use tokio::{
     sync::{Notify, mpsc},
-    time::{MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval},
 };
 
 /// How often everything is read.
-const EVERY: Duration = Duration::from_secs(5);
+pub(crate) const EVERY: Duration = Duration::from_secs(5);
 /// A reading that takes longer is none; the next one waits until it is over.
 const PATIENCE: Duration = Duration::from_secs(4);
+/// For so long after its end the pool waits for a driver to show no more of an engine (capacity.md B4).
+const DEPARTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The trees to read.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     trees: Mutex<BTreeMap<Spawn, Tree>>,
+    departed: Mutex<BTreeMap<Spawn, Departed>>,
     nudge: Notify,
+}
+
+/// The processes of a tree that is gone.
+#[derive(Debug)]
+struct Departed {
+    at: Now,
+    pids: BTreeSet<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +75,8 @@ struct Tree {
     leader: ProcessId,
     files: Vec<FileId>,
     stage: Stage,
+    /// Its processes when they were last looked at.
+    seen: BTreeSet<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -80,7 +97,7 @@ pub(crate) struct Watched {
 #[derive(Debug, Default)]
 struct Round {
     measured: Vec<(Spawn, Measured)>,
-    foreign: Option<Bytes>,
+    memory: MemorySight,
 }
 
 /// The processes of one tree, and their anonymous memory.
@@ -94,13 +111,28 @@ struct Seen {
 impl Meter {
     /// From now on the tree below `leader` is ours; `files` are those of its model.
     pub(crate) fn watch(self: &Arc<Self>, spawn: Spawn, leader: ProcessId, files: Vec<FileId>) -> Watched {
-        self.trees.lock().insert(spawn, Tree { leader, files, stage: Stage::Loading });
+        let seen = [leader.pid].into();
+        self.trees.lock().insert(spawn, Tree { leader, files, stage: Stage::Loading, seen });
         Watched { meter: Arc::clone(self), spawn }
     }
 
-    /// Reads now rather than at the next tick.
-    pub(crate) fn look(&self) {
-        self.nudge.notify_one();
+    /// Whose processes are whose among all of `table`, those of engines that ended just now included.
+    pub(crate) fn ours(&self, table: &[ProcessFacts], at: Now) -> BTreeMap<Spawn, Ours> {
+        let mut trees = self.trees.lock();
+        let mut departed = self.departed.lock();
+        departed.retain(|_, departed| at.since(departed.at) < DEPARTS_WITHIN);
+        let gone = departed.iter().map(|(spawn, Departed { pids, .. })| {
+            (*spawn, Ours { pids: pids.iter().copied().collect(), held: Some(Bytes::ZERO) })
+        });
+        let mut ours: BTreeMap<Spawn, Ours> = gone.collect();
+        for (spawn, tree) in trees.iter_mut() {
+            let pids = tree.pids(table);
+            // Of one that has ended the driver may still show what it held.
+            let held = if pids.is_empty() { Some(Bytes::ZERO) } else { tree.held() };
+            tree.seen.extend(pids);
+            ours.insert(*spawn, Ours { pids: tree.seen.iter().copied().collect(), held });
+        }
+        ours
     }
 
     /// Reads and tells until the loop is gone, or this is dropped.
@@ -120,11 +152,11 @@ impl Meter {
                 () = self.nudge.notified() => {}
             }
             let _ = prober.start(now());
-            let round = answer((&prober, &answered), PATIENCE).await.unwrap_or_default();
+            let round = answer(&prober, &answered, PATIENCE).await.unwrap_or_default();
             for (spawn, measured) in round.measured {
                 post(&inbox, Input::Measured { spawn, measured });
             }
-            post(&inbox, Input::Memory(MemorySight { foreign: round.foreign, ..MemorySight::default() }));
+            post(&inbox, Input::Memory(round.memory));
         }
     }
 
@@ -136,7 +168,13 @@ impl Meter {
         let after = observe_trees(&trees);
         let ours = ours(&before, &after);
         let measured = after.into_iter().filter_map(|(spawn, seen)| Some((spawn, trees.get(&spawn)?.measured(&seen)?)));
-        Round { measured: measured.collect(), foreign: ram.ok().zip(ours).map(|(ram, ours)| foreign_ram(&ram, ours)) }
+        let ram = ram.ok();
+        let memory = MemorySight {
+            foreign: ram.zip(ours).map(|(ram, ours)| foreign_ram(&ram, ours)),
+            available: ram.map(|ram| ram.available),
+            stalled: stalled(),
+        };
+        Round { measured: measured.collect(), memory }
     }
 }
 
@@ -152,7 +190,9 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.meter.trees.lock().remove(&self.spawn);
+        if let Some(tree) = self.meter.trees.lock().remove(&self.spawn) {
+            self.meter.departed.lock().insert(self.spawn, Departed { at: now(), pids: tree.seen });
+        }
     }
 }
 
@@ -170,6 +210,13 @@ impl Tree {
         })
     }
 
+    /// What it says that it holds on graphics devices, once it has said all. `CUDA_Host` is system memory.
+    fn held(&self) -> Option<Bytes> {
+        let Stage::Ready(Some(reported)) = &self.stage else { return None };
+        let is_device = |place: &str| !place.starts_with("CPU") && !place.ends_with("_Host");
+        Some(Bytes::sum(reported.iter().filter(|(_, place, _)| is_device(place)).map(|(_, _, bytes)| bytes)))
+    }
+
     /// Its processes; none when its first one is gone, whoever has its id now.
     fn pids(&self, table: &[ProcessFacts]) -> Vec<u32> {
         let ProcessId { pid, start_time } = self.leader;
@@ -182,6 +229,12 @@ impl Tree {
 
 fn root() -> &'static Path {
     Path::new("/")
+}
+
+/// Hundredths of a percent, of thousandths.
+fn stalled() -> Option<u16> {
+    let pressure = observe_memory_pressure(root()).ok().flatten()?;
+    u16::try_from(pressure.some_avg10.saturating_mul(10)).ok()
 }
 
 fn observe_trees(trees: &BTreeMap<Spawn, Tree>) -> BTreeMap<Spawn, Seen> {
@@ -210,20 +263,6 @@ fn observe_mapped(pids: &[u32], files: &[FileId]) -> Option<BTreeMap<FileId, Byt
         Some((*id, bytes.min(Bytes::new(id.size))))
     };
     Some(mapped.into_iter().filter_map(of).collect())
-}
-
-/// What the thread reads; `None` when that takes too long. It is woken when the thread is done.
-async fn answer((prober, answered): (&Prober<Round>, &Notify), within: Duration) -> Option<Round> {
-    let wait = async {
-        loop {
-            match prober.poll(now()) {
-                Probe::Answered(round) => return Some(round),
-                Probe::Running { .. } => answered.notified().await,
-                Probe::Stuck { .. } | Probe::Idle => return None,
-            }
-        }
-    };
-    timeout(within, wait).await.ok().flatten()
 }
 
 /// The buffers that an engine reports while it loads. A report with a gap is none: less would be reserved than is there.
@@ -276,7 +315,10 @@ mod tests {
         let meter = Arc::new(Meter::default());
         let watched = meter.watch(Spawn(1), me(), vec![]);
         let round = meter.observe();
-        assert!(round.measured.is_empty() && round.foreign.is_some(), "{round:?}");
+        assert!(
+            round.measured.is_empty() && round.memory.foreign.is_some() && round.memory.available.is_some(),
+            "{round:?}"
+        );
         watched.ready(None);
         let round = meter.observe();
         let [(Spawn(1), measured)] = round.measured.as_slice() else { panic!("one: {round:?}") };
@@ -326,22 +368,25 @@ mod tests {
         child.wait().expect("ours");
     }
 
-    #[tokio::test]
-    async fn a_reading_that_hangs_is_none_and_nobody_waits_for_it() {
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let answered = Arc::new(Notify::new());
-        let on_answer = Arc::clone(&answered);
-        let probe = move || {
-            let _ = held.recv();
-            Round { foreign: Some(Bytes::gib(1)), ..Round::default() }
-        };
-        let prober = Prober::new("test", Duration::from_mins(1), probe, move || on_answer.notify_one());
-        let prober = prober.expect("a thread");
-        let _ = prober.start(now());
-        assert!(answer((&prober, &answered), Duration::ZERO).await.is_none());
-        release.send(()).expect("it waits");
-        let round = answer((&prober, &answered), Duration::from_mins(1)).await.expect("in time");
-        assert_eq!(round.foreign, Some(Bytes::gib(1)));
+    #[test]
+    fn processes_of_a_tree_are_remembered_for_a_while_after_its_end() {
+        let meter = Arc::new(Meter::default());
+        let watched = meter.watch(Spawn(1), me(), vec![]);
+        let mut reported = Reported::default();
+        for line in ["x: CUDA0 model buffer size = 8.00 MiB", "x: CUDA_Host compute buffer size = 4.00 MiB"] {
+            reported.on_line(line);
+        }
+        let at = now();
+        let table = processes();
+        assert_eq!(meter.ours(&table, at)[&Spawn(1)].held, None, "it loads");
+        watched.ready(Some(reported));
+        let ours = &meter.ours(&table, at)[&Spawn(1)];
+        assert_eq!(ours.held, Some(Bytes::mib(8)));
+        assert!(ours.pids.contains(&process::id()));
+        drop(watched);
+        let ours = &meter.ours(&[], at)[&Spawn(1)];
+        assert!(ours.pids.contains(&process::id()) && ours.held == Some(Bytes::ZERO));
+        assert!(meter.ours(&[], now().after(DEPARTS_WITHIN)).is_empty());
     }
 
     #[test]

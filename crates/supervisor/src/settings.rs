@@ -4,6 +4,7 @@ use crate::{
     check::{Calibrate, Checker, Discover, Locate},
     driver::Workshop,
     handle::{Shared, open_handle},
+    lookout::{Devices, Lookout},
     shell::{Outside, Shell},
 };
 use motorpool_catalog::Catalog;
@@ -29,6 +30,8 @@ pub struct Settings {
     pub locate: Locate,
     /// What was measured of an engine's program. May block.
     pub calibrate: Calibrate,
+    /// Graphics devices, and who tells of them.
+    pub devices: Devices,
     /// Writes the line of a denial.
     pub on_denial: OnDenial,
 }
@@ -46,19 +49,20 @@ impl fmt::Debug for Settings {
 /// The loop ends when the last handle and lease is dropped, and every engine with it. Call inside a tokio runtime;
 /// blocks shortly.
 pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let Settings { keeper, state, run, environment, discover, locate, calibrate, on_denial } = settings;
+    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, on_denial } = settings;
     let launcher = Launcher::open(keeper, &state)?;
     let (logs, empty) = (state.join("logs"), run.join("empty"));
     for folder in [&logs, &empty] {
         // Without logs a start fails and names them; without this folder an engine finds no configuration either.
         let _ = fs::create_dir_all(folder);
     }
+    let lookout = Arc::new(Lookout::new(devices, &config.host));
     let pool = Pool::new(config, Arc::clone(&catalog), launcher.next_spawn());
     let (shared, snapshots) = Shared::new(logs);
     let (handle, posts) = open_handle(Arc::clone(&shared));
     let environment = environment.into_iter().collect();
     let checker = Checker::new(discover, locate, calibrate);
-    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter: Arc::default() };
+    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter: Arc::default(), lookout };
     let outside = Outside { shared, snapshots, on_denial, incidents: state.join("incidents.jsonl") };
     let shell = Shell::new(pool, (handle.weak_inbox(), posts), Arc::new(workshop), outside);
     tokio::spawn(shell.run());

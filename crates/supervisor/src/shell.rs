@@ -74,7 +74,9 @@ impl Shell {
         self.settle().await;
         // Ends with this loop.
         let mut meter = JoinSet::new();
-        meter.spawn(Arc::clone(&self.workshop.meter).run(self.inbox.clone()));
+        let Workshop { meter: of_trees, lookout, .. } = &*self.workshop;
+        meter.spawn(Arc::clone(of_trees).run(self.inbox.clone()));
+        meter.spawn(Arc::clone(lookout).run(Arc::clone(of_trees), self.inbox.clone()));
         while let Some(post) = self.next().await {
             self.outside.shared.turned(now());
             self.take(post);
@@ -160,7 +162,7 @@ impl Shell {
         match action {
             Action::Check { build, model, .. } => self.check(build, model),
             Action::Start { spawn, launch } => self.start(spawn, launch),
-            Action::Look => self.workshop.meter.look(),
+            Action::Look => self.workshop.lookout.look(),
             Action::StopPolitely { spawn } => self.command(spawn, Command::StopPolitely),
             Action::Kill { spawn } => self.command(spawn, Command::Kill),
             Action::Open { spawn, key, gate, endpoint } => {

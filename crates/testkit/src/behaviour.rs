@@ -5,6 +5,11 @@
 //! slots = 2                              # serves so many at once, whatever -np says
 //! bind = "works"                         # | "refused" (exit 1) | "never"
 //!
+//! [[graphics]]                           # what it claims of cards, as the fake NVML then shows
+//! device = 0                             # the first of those it is told to use
+//! bytes = 1073741824
+//! when = "start"                         # of loading | "gradually" | "ready": just before it says so
+//!
 //! [load]
 //! ms = 0                                 # spread over the steps
 //! steps = 1                              # progress is reported after each
@@ -62,6 +67,8 @@ pub struct Behaviour {
     pub memory: u64,
     /// Requests served at once, whatever `-np` says.
     pub slots: Option<u32>,
+    /// What it claims of graphics cards; nothing is an engine that computes on the processor, whatever it was told.
+    pub graphics: Vec<GraphicsClaim>,
     /// Whether its address can be bound.
     pub bind: Bind,
     /// The way to ready.
@@ -80,6 +87,31 @@ pub struct Behaviour {
     pub grandchild: Option<Grandchild>,
     /// Output without reason.
     pub flood: Option<Flood>,
+}
+
+/// Graphics memory of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GraphicsClaim {
+    /// Which of the devices that it is told to use, from 0.
+    pub device: usize,
+    /// How much.
+    pub bytes: u64,
+    /// When it is taken.
+    pub when: ClaimTime,
+}
+
+/// When graphics memory is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimTime {
+    /// Whole, when loading begins.
+    #[default]
+    Start,
+    /// A part with each step of loading.
+    Gradually,
+    /// Whole, just before it says that it is ready.
+    Ready,
 }
 
 /// Whether the address can be bound.

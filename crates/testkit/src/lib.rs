@@ -24,8 +24,8 @@ mod text;
 
 pub use await_file::await_file;
 pub use behaviour::{
-    Aborts, Behaviour, Bind, Deaf, End, Environment, Exit, Flood, Grandchild, Health, Inference, LineEnd, Load, Moment,
-    Session, Stop, Switch, TokenGate, Tokens,
+    Aborts, Behaviour, Bind, ClaimTime, Deaf, End, Environment, Exit, Flood, Grandchild, GraphicsClaim, Health,
+    Inference, LineEnd, Load, Moment, Session, Stop, Switch, TokenGate, Tokens,
 };
 pub use binary::binary;
 pub use client::{Answer, Client, Incoming};

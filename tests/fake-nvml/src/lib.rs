@@ -20,6 +20,7 @@
 //! claims /tmp/claims
 //! lag-ms 1000
 //! pid-offset 100000
+//! engine CUDA GPU-b GPU-a
 //! fault init driver-not-loaded
 //! fault nvmlDeviceGetMemoryInfo_v2 GPU-a not-supported
 //! fault all GPU-b lost
@@ -35,6 +36,7 @@
 //!   the process lives, and for `lag-ms` (0) from when a call first finds it gone, its bytes are used and its entry
 //!   is shown.
 //! - `pid-offset`: added to each process id that is shown: how a container sees the ids of its host.
+//! - `engine`: not for this library: how a fake engine calls its backend, and in which order it lists devices.
 //! - `fault <function> <uuid> <error>`: that function fails for that device; `all` for every function that takes a
 //!   device, handles by index and UUID included. `init`, `count` and `driver` are functions without a device.
 //!   Errors: `driver-not-loaded`, `lost`, `not-supported`, `not-permitted`, `not-found`, `no-data`,

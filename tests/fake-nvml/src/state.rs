@@ -78,6 +78,7 @@ impl State {
             "claims" => self.claims = Some(rest.into()),
             "lag-ms" => self.lag = Duration::from_millis(rest.parse().ok()?),
             "pid-offset" => self.pid_offset = rest.parse().ok()?,
+            "engine" => {}
             "fault" => self.faults.push(Fault::parse(rest)?),
             "hang" => self.hangs.push(rest.split_once(' ').map(|(name, path)| (name.to_owned(), path.into()))?),
             _ => return None,
@@ -187,7 +188,7 @@ mod tests {
         let state = State::parse(
             "# two cards\ndriver 1.2\ncuda 11000\ndevice uuid=A pci=1 total=9 reserved=1 used=2 mig=on name=A card\n\
              device uuid=B total=5 name=B\nprocess uuid=A pid=4 bytes=3\nprocess uuid=A pid=5 bytes=unknown kind=graphics\n\
-             order B A\nclaims /a b\nlag-ms 1500\npid-offset 7\nfault init driver-not-loaded\nhang count /pipe\n",
+             order B A\nclaims /a b\nlag-ms 1500\npid-offset 7\nengine CUDA B A\nfault init driver-not-loaded\nhang count /pipe\n",
         )
         .expect("understood");
         let uuids: Vec<&str> = state.enumerated().iter().map(|device| device.uuid.as_str()).collect();

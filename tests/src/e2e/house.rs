@@ -124,6 +124,16 @@ impl House {
         table.insert(key.into(), value.into());
     }
 
+    /// Adds a `[[device]]`.
+    ///
+    /// # Panics
+    /// When `device` is something else.
+    pub fn add_device(&mut self, id: &str, total: &str) {
+        let device = toml::Table::from_iter([("id", id), ("total", total)].map(|(k, v)| (k.to_owned(), v.into())));
+        let devices = self.config.entry("device").or_insert_with(|| toml::Value::Array(vec![]));
+        devices.as_array_mut().expect("a list").push(device.into());
+    }
+
     /// Leaves a key to its default.
     pub fn unset(&mut self, key: &str) {
         let (table, key) = key.split_once('.').expect("a table and a key");

@@ -4,5 +4,6 @@
 #![cfg(target_os = "linux")]
 mod crash;
 mod estimates;
+mod ledger;
 mod serving;
 mod up;

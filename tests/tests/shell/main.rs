@@ -62,6 +62,7 @@ impl House {
                 other => panic!("{other:?} is no file"),
             }),
             calibrate: Box::new(|_| Calibration::default()),
+            devices: motorpool_supervisor::Devices::default(),
             on_denial: Box::new(move |denial| denials.lock().expect("no panic").push(denial.to_string())),
         };
         let config = PoolConfig {

@@ -25,6 +25,7 @@ fn values() -> LaunchValues {
         gpu_layers: None,
         n_cpu_moe: 0,
         devices: vec![],
+        visible: None,
         tensor_split: vec![],
         batch: Batch { logical: 2048, physical: 512 },
         prompt_cache: Bytes::mib(64),
@@ -132,6 +133,21 @@ fn the_environment_is_what_is_listed_and_what_is_set() {
         ("XDG_CONFIG_HOME", "/run/empty"),
     ];
     assert_eq!(shown, expected);
+}
+
+#[test]
+fn devices_are_shown_by_a_variable_that_the_manifest_lets_through_in_the_place_of_the_operators() {
+    let parent = |name: &str| name.ends_with("_VISIBLE_DEVICES").then(|| OsString::from("7"));
+    let shown = |variable: &str| {
+        let visible = Some((variable.to_owned(), "GPU-b,GPU-a".to_owned()));
+        let environment = manifest().environment(&parent, &LaunchValues { visible, ..values() });
+        let of = |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        [of("CUDA_VISIBLE_DEVICES"), of("ROCR_VISIBLE_DEVICES"), of("HIP_VISIBLE_DEVICES"), of("LD_PRELOAD")]
+    };
+    let (ours, theirs) = (|| Some("GPU-b,GPU-a".into()), || Some("7".into()));
+    assert_eq!(shown("CUDA_VISIBLE_DEVICES"), [ours(), theirs(), None, None]);
+    assert_eq!(shown("ROCR_VISIBLE_DEVICES"), [theirs(), ours(), None, None]);
+    assert_eq!(shown("LD_PRELOAD"), [theirs(), theirs(), theirs(), None]);
 }
 
 #[test]

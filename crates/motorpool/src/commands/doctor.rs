@@ -165,7 +165,7 @@ fn budget_of(settings: &Settings, usable: Bytes) -> Result<(Bytes, &'static str)
         (motorpool_catalog::Budget::Bytes(bytes), _) => (bytes, "configured"),
         (motorpool_catalog::Budget::Auto, Some(bytes)) => (bytes, "by MOTORPOOL_CAPACITY_BUDGET_GB"),
         (motorpool_catalog::Budget::Auto, None) => {
-            let bounds = host::of(&config.capacity, &config.devices, usable, None).bounds();
+            let bounds = host::of(&config.capacity, &config.devices, (usable, None), &[]).bounds();
             (bounds.automatic, "a share of the usable memory")
         }
     })

@@ -8,6 +8,7 @@
 //! <data>/engines/<name>/<version>/install.json   written last: only with it the engine is installed
 //! ```
 pub(crate) mod calibrate;
+pub(crate) mod devices;
 pub(crate) mod discover;
 pub(crate) mod install;
 pub(crate) mod record;

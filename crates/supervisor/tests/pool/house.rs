@@ -86,6 +86,7 @@ impl House {
                 _ => Err(StartFault { class: FailureClass::ModelMissing, message: String::new(), tail: vec![] }),
             }),
             calibrate: Box::new(|_| Calibration::default()),
+            devices: motorpool_supervisor::Devices::default(),
             on_denial: Box::new(move |denial| denials.lock().push(denial.to_string())),
         };
         let config = PoolConfig {

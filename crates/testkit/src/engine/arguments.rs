@@ -14,6 +14,7 @@ pub(crate) const HELP: &str = "\
 -np,   --parallel N
 --host HOST
 --port PORT
+-dev,  --device <dev1,dev2,..>
 --sse-ping-interval N
 --embedding, --embeddings
 --rerank, --reranking
@@ -47,6 +48,8 @@ pub(crate) struct Arguments {
     pub(crate) slots: Option<u32>,
     pub(crate) context: u32,
     pub(crate) ping_seconds: u64,
+    /// The devices it is told to use, separated by commas.
+    pub(crate) devices: Option<String>,
     /// All of them, as they came.
     pub(crate) words: Vec<String>,
 }
@@ -97,6 +100,7 @@ fn serve(words: &[String]) -> Result<Arguments, String> {
         listen,
         slots,
         context: number(value(&["-c", "--ctx-size"]), 4096)?,
+        devices: value(&["-dev", "--device"]).cloned(),
         ping_seconds: number(value(&["--sse-ping-interval"]), 30)?.into(),
         words: words.to_vec(),
     })

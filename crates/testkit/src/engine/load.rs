@@ -1,6 +1,6 @@
 //! Loading: the model file's first bytes, memory, steps with their gates and reports.
-use crate::{engine::Engine, log, trouble};
-use motorpool_testkit::{Moment, await_file};
+use crate::{engine::Engine, graphics::Graphics, log, trouble};
+use motorpool_testkit::{ClaimTime, GraphicsClaim, Moment, await_file};
 use serde_json::json;
 use std::{io::Read as _, path::PathBuf, time::Duration};
 
@@ -11,6 +11,7 @@ pub(crate) async fn load(engine: &Engine) -> Result<(), &'static str> {
     check_model(engine)?;
     let load = &engine.behaviour.load;
     let n_steps = load.steps.max(u32::try_from(load.gates.len()).expect("a few gates")).max(1);
+    claim(engine, (0, n_steps))?;
     report(engine, 0.0);
     for step in 0..n_steps {
         if step == n_steps / 2 {
@@ -21,10 +22,30 @@ pub(crate) async fn load(engine: &Engine) -> Result<(), &'static str> {
         if let Some(gate) = load.gates.get(usize::try_from(step).expect("a few steps")) {
             wait_for(gate.clone()).await;
         }
+        claim(engine, (step + 1, n_steps))?;
         report(engine, f64::from(step + 1) / f64::from(n_steps));
     }
     log::line('I', "load_model: model loaded");
     Ok(())
+}
+
+/// Claims what it holds of cards after so many steps of loading.
+fn claim(engine: &Engine, (step, n_steps): (u32, u32)) -> Result<(), &'static str> {
+    let held = |claim: &GraphicsClaim| {
+        let bytes = match claim.when {
+            ClaimTime::Start => claim.bytes,
+            ClaimTime::Gradually => claim.bytes / u64::from(n_steps) * u64::from(step),
+            ClaimTime::Ready if step == n_steps => claim.bytes,
+            ClaimTime::Ready => 0,
+        };
+        GraphicsClaim { bytes, ..*claim }
+    };
+    let held: Vec<GraphicsClaim> = engine.behaviour.graphics.iter().map(held).collect();
+    if held.is_empty() {
+        return Ok(());
+    }
+    let claimed = Graphics::of_the_environment().claim(engine.arguments.devices.as_deref(), &held);
+    claimed.map_err(|_| "no claim")
 }
 
 /// Waits on a thread of its own: the loop goes on answering.

@@ -12,6 +12,7 @@ mod answer;
 mod arguments;
 mod embeddings;
 mod engine;
+mod graphics;
 mod inference;
 mod life;
 mod load;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Run::Devices => {
-            log::on_stdout("Available devices:\n  (none)\n");
+            log::on_stdout(&graphics::Graphics::of_the_environment().list());
             ExitCode::SUCCESS
         }
         Run::Help => {

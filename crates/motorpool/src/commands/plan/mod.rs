@@ -4,7 +4,7 @@
 //! | host | from |
 //! | --- | --- |
 //! | `--on HOST.toml` | the file |
-//! | this machine | its memory and the configuration |
+//! | this machine | its memory, its graphics devices and the configuration |
 //!
 //! What launches take is laid out on the empty host, each beside those before it. Whether they fit now, and what would go
 //! for them, a running daemon says of its own pool; it is not asked about another machine.
@@ -18,9 +18,9 @@ use crate::{
     client::Client,
     daemon,
     dirs::Dirs,
-    engine::calibrate::calibration_of,
+    engine::{calibrate::calibration_of, devices::Keep},
     exit::{Exit, Failure},
-    host,
+    host, machine,
     model::{ModelError, store::Store},
     out::Out,
     settings::{self, Settings},
@@ -48,7 +48,7 @@ pub(super) async fn plan(
         Ok::<_, Failure>((key, subject_of(&model, &facts, &command)))
     };
     let wanted: Vec<_> = copies(&models, command.replicas).into_iter().map(subject).collect::<Result<_, _>>()?;
-    let bounds = bounds(&settings, &command)?;
+    let bounds = bounds(dirs, &settings, &command).await?;
     let mut sheet = layout::lay_out(bounds, wanted.iter().map(|(key, subject)| (key.clone(), subject)));
     if command.on.is_none() {
         now::ask(client, &command, &mut sheet).await?;
@@ -88,10 +88,10 @@ fn subject_of(model: &Model, facts: &Facts, command: &Plan) -> Subject {
     }
 }
 
-fn bounds(settings: &Settings, command: &Plan) -> Result<Bounds, Failure> {
+async fn bounds(dirs: &Dirs, settings: &Settings, command: &Plan) -> Result<Bounds, Failure> {
     let host = match &command.on {
         Some(path) => host::described(&settings::described_host(path)?),
-        None => daemon::this_host(&settings.config)?,
+        None => machine::look(dirs, settings, Keep::No).await?.1.host,
     };
     Ok(host.bounds())
 }

@@ -3,10 +3,13 @@
 //! ```sh
 //! cargo build --release -p motorpool -p motorpool-testkit --bins
 //! cargo run --release -p motorpool-tests --example figures            # or some: -- start memory cold cycles kills
+//!                                                                    # share reading exit: graphics cards, of a fake driver
 //! ```
 //!
 //! What is compared is measured in turns in one run. The time of a warm acquire is measured by criterion:
 //! `cargo bench -p motorpool-pool --bench gate`, `cargo bench -p motorpool-supervisor`.
+mod cards;
+
 use motorpool_testkit::{Behaviour, Bind, Client, Incoming};
 use motorpool_tests::e2e::{
     Daemon, House,
@@ -49,6 +52,15 @@ async fn main() {
     }
     if is_wanted("kills") {
         kills().await;
+    }
+    if is_wanted("share") {
+        cards::share().await;
+    }
+    if is_wanted("reading") {
+        cards::reading().await;
+    }
+    if is_wanted("exit") {
+        cards::exit().await;
     }
 }
 

@@ -1,0 +1,148 @@
+//! [`Cards`]: from what drivers say of devices and processes to what the pool is told of its cards.
+//!
+//! Drivers number processes as the kernel does outside of every container, and name devices by themselves. A card of
+//! the pool is looked for by any of its device's names, a process by the trees of our engines.
+//!
+//! Whose numbers the driver's are is found by evidence ([`PidSpace`]): a process of ours is shown, or an engine says
+//! that it holds memory there and no process of ours is shown. Until there is any, figures by process are passed on
+//! only where they can mislead nobody: no engine of ours may hold memory there, or every process that is shown is one
+//! of this machine as we see it.
+use crate::drivers::Sighted;
+use motorpool_devices::{DeviceReading, DeviceSource, Gpu, Graphics, NoFigures, PidSpace, tenants};
+use motorpool_pool::{CardFigures, CardSight, Host, HostShape, Tenant};
+use motorpool_vocab::{Bytes, DeviceId, Spawn};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+/// So many processes that are not ours are named.
+const MOST_TENANTS: usize = 8;
+
+/// The cards of the pool, and what was found out about their drivers.
+#[derive(Debug, Default)]
+pub(crate) struct Cards {
+    ids: Vec<DeviceId>,
+    graphics: Graphics,
+    shape: HostShape,
+    /// Of NVIDIA's driver. AMD's figures are read from our own `/proc`.
+    space: PidSpace,
+}
+
+/// The tree of one engine, as far as cards are concerned.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ours {
+    pub(crate) pids: Vec<u32>,
+    /// What it says that it holds on graphics devices; `None`: it has not said, and may hold anything.
+    pub(crate) held: Option<Bytes>,
+}
+
+/// Every process here, by id, with its name.
+pub(crate) type Names = BTreeMap<u32, String>;
+
+impl Cards {
+    pub(crate) fn new(host: &Host, graphics: Graphics) -> Self {
+        let ids = host.cards.iter().map(|card| card.id.clone()).collect();
+        Self { ids, graphics, shape: host.shape, space: PidSpace::default() }
+    }
+
+    /// Whether there are devices and the host counts none of them.
+    pub(crate) fn is_without(&self) -> bool {
+        self.shape == HostShape::SystemRam && !self.graphics.gpus(None).is_empty()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Whether drivers tell of a device that was not known when the cards were chosen.
+    pub(crate) fn lacks(&self, sighted: &Sighted) -> bool {
+        self.graphics.lacks(&sighted.devices())
+    }
+
+    /// The devices as `program` names them.
+    pub(crate) fn gpus_for(&self, program: &Path) -> Vec<Gpu> {
+        self.graphics.gpus_for(program)
+    }
+
+    /// What was seen of every card. A card of which nobody tells anything is missing.
+    pub(crate) fn sights(
+        &mut self,
+        sighted: &Sighted,
+        (ours, names): (&BTreeMap<Spawn, Ours>, &Names),
+    ) -> BTreeMap<DeviceId, CardSight> {
+        let devices = sighted.devices();
+        self.learn_space(&devices, ours);
+        let gpus = self.graphics.gpus(None);
+        let reading_of = |id: &DeviceId| {
+            let gpu = gpus.iter().find(|gpu| gpu.is_called(id))?;
+            devices.iter().find(|reading| reading.id == gpu.id)
+        };
+        let sight = |id: &DeviceId| (id.clone(), sight(reading_of(id), self.space, (ours, names)));
+        self.ids.iter().map(sight).collect()
+    }
+
+    fn learn_space(&mut self, devices: &[DeviceReading], ours: &BTreeMap<Spawn, Ours>) {
+        let shown = devices.iter().filter(|device| device.source == DeviceSource::Nvml);
+        let shown: Vec<&BTreeMap<u32, Bytes>> = shown.filter_map(|device| device.by_process.as_ref()).collect();
+        if shown.is_empty() {
+            return;
+        }
+        // An engine may hold memory on any of them: what no device shows of it is not shown.
+        let all = shown.into_iter().flatten().map(|(pid, bytes)| (*pid, *bytes)).collect();
+        let pids = ours.values().flat_map(|tree| tree.pids.iter().copied()).collect();
+        let held = Bytes::sum(ours.values().filter_map(|tree| tree.held));
+        let after = self.space.after(&all, &pids, held);
+        if after == PidSpace::Foreign && self.space != after {
+            tracing::warn!(
+                "the graphics driver shows processes by ids that are not ours, such as those of a container's host: \
+                 what engines hold on cards is taken from their reservations; run with the host's process ids to have it measured"
+            );
+        }
+        self.space = after;
+    }
+}
+
+fn sight(
+    reading: Option<&DeviceReading>,
+    space: PidSpace,
+    (ours, names): (&BTreeMap<Spawn, Ours>, &Names),
+) -> CardSight {
+    let Some(reading) = reading else { return CardSight::Missing };
+    let memory = match &reading.memory {
+        Ok(memory) => memory,
+        Err(NoFigures::Lost(_)) => return CardSight::Lost,
+        Err(_) => return CardSight::Missing,
+    };
+    let space = if reading.source == DeviceSource::Nvml { space } else { PidSpace::Ours };
+    let shown = reading.by_process.as_ref().filter(|shown| tells(shown, space, (ours, names)));
+    let of = |tree: &Ours| Bytes::sum(tree.pids.iter().filter_map(|pid| shown?.get(pid).copied()));
+    let by_spawn = shown.map(|_| {
+        let holds = ours.iter().map(|(spawn, tree)| (*spawn, of(tree)));
+        holds.filter(|(_, bytes)| !bytes.is_zero()).collect()
+    });
+    let pids: BTreeSet<u32> = ours.values().flat_map(|tree| tree.pids.iter().copied()).collect();
+    let tenants = shown.map(|shown| tenants(shown, &pids)).unwrap_or_default();
+    let tenant = |(pid, bytes)| Tenant { pid, name: names.get(&pid).cloned(), bytes };
+    CardSight::Seen(CardFigures {
+        total: memory.total,
+        free: memory.free,
+        by_spawn,
+        tenants: tenants.into_iter().take(MOST_TENANTS).map(tenant).collect(),
+    })
+}
+
+/// Whether figures by process can be told apart by our ids.
+fn tells(shown: &BTreeMap<u32, Bytes>, space: PidSpace, (ours, names): (&BTreeMap<Spawn, Ours>, &Names)) -> bool {
+    let may_hold = |tree: &Ours| tree.held.is_none_or(|held| !held.is_zero());
+    match space {
+        PidSpace::Ours => true,
+        PidSpace::Foreign => false,
+        PidSpace::Unknown => {
+            !ours.values().any(may_hold) || (!shown.is_empty() && shown.keys().all(|pid| names.contains_key(pid)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

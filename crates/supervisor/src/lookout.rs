@@ -1,0 +1,175 @@
+//! [`Lookout`]: what the drivers of graphics devices say, every 5 s and when the pool asks.
+//!
+//! ```text
+//!  whose processes? ─► Drivers::look ─► whose processes? ─► Cards::sights ─► Input::Cards
+//!                           │ a device that was not known
+//!                           ▼
+//!                        Survey ─► Input::Host
+//! ```
+//!
+//! Processes are looked at before the drivers and after them: one that ends meanwhile is still ours. What engines say
+//! that they hold counts from before, as it may have come while the driver was asked.
+use crate::{
+    cards::{Cards, Names, Ours},
+    drivers::{Drivers, Sighted},
+    handle::Post,
+    meter::{EVERY, Meter},
+    shell::post,
+};
+use motorpool_devices::{Gpu, Graphics, now, processes};
+use motorpool_pool::{Host, Input};
+use motorpool_vocab::Spawn;
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
+use tokio::{
+    sync::{Notify, mpsc},
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+
+/// What this machine is, from what was just seen of its devices; `None`: nothing can be said. May block.
+pub type Survey = Box<dyn Fn(Sighted) -> Option<Found> + Send + Sync>;
+
+/// What a survey finds.
+#[derive(Debug)]
+pub struct Found {
+    /// The machine.
+    pub host: Host,
+    /// Its graphics devices.
+    pub graphics: Graphics,
+}
+
+/// The graphics devices as they were found at the start, and who tells of them from then on.
+pub struct Devices {
+    /// Who is asked; `None`: nobody, and every card is missing.
+    pub drivers: Option<Drivers>,
+    /// What was found.
+    pub graphics: Graphics,
+    /// Called when drivers tell of a device that was not known.
+    pub survey: Survey,
+}
+
+impl Default for Devices {
+    fn default() -> Self {
+        Self { drivers: None, graphics: Graphics::default(), survey: Box::new(|_| None) }
+    }
+}
+
+impl fmt::Debug for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { drivers, graphics, .. } = self;
+        f.debug_struct("Devices").field("drivers", drivers).field("graphics", graphics).finish_non_exhaustive()
+    }
+}
+
+/// Who looks at cards.
+pub(crate) struct Lookout {
+    drivers: Option<Drivers>,
+    survey: Survey,
+    cards: Mutex<Cards>,
+    nudge: Notify,
+}
+
+impl fmt::Debug for Lookout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lookout").field("drivers", &self.drivers).field("cards", &self.cards).finish_non_exhaustive()
+    }
+}
+
+impl Lookout {
+    /// Over the cards of the pool.
+    pub(crate) fn new(Devices { drivers, graphics, survey }: Devices, host: &Host) -> Self {
+        Self { drivers, survey, cards: Mutex::new(Cards::new(host, graphics)), nudge: Notify::new() }
+    }
+
+    /// Looks again, beginning after this.
+    pub(crate) fn look(&self) {
+        self.nudge.notify_one();
+    }
+
+    /// The devices as `program` names them.
+    pub(crate) fn gpus_for(&self, program: &Path) -> Vec<Gpu> {
+        self.cards.lock().gpus_for(program)
+    }
+
+    /// Whether engines are to compute on the processor alone, whatever else they see: nothing there is counted.
+    pub(crate) fn is_without_cards(&self) -> bool {
+        self.cards.lock().is_without()
+    }
+
+    /// Looks and tells until the loop is gone, or this is dropped.
+    pub(crate) async fn run(self: Arc<Self>, meter: Arc<Meter>, inbox: mpsc::WeakUnboundedSender<Post>) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while inbox.strong_count() > 0 {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.nudge.notified() => {}
+            }
+            let (before, _) = whose(&meter).await;
+            let sighted = match &self.drivers {
+                Some(drivers) => drivers.look().await,
+                None => Sighted { begun_at: now(), nvidia: None, amd: None },
+            };
+            if self.cards.lock().lacks(&sighted) {
+                Arc::clone(&self).survey(sighted.clone(), &inbox).await;
+            }
+            if self.cards.lock().is_empty() {
+                continue;
+            }
+            let (after, names) = whose(&meter).await;
+            let ours = united(before, after);
+            let cards = self.cards.lock().sights(&sighted, (&ours, &names));
+            post(&inbox, Input::Cards { begun_at: sighted.begun_at, cards });
+        }
+    }
+
+    /// The machine is not what it was taken for.
+    async fn survey(self: Arc<Self>, sighted: Sighted, inbox: &mpsc::WeakUnboundedSender<Post>) {
+        let this = Arc::clone(&self);
+        let found = spawn_blocking(move || (this.survey)(sighted)).await.ok().flatten();
+        if let Some(Found { host, graphics }) = found {
+            *self.cards.lock() = Cards::new(&host, graphics);
+            post(inbox, Input::Host(host));
+        }
+    }
+}
+
+/// Whose processes are whose, and how all are called. On a thread that may block: that takes milliseconds.
+async fn whose(meter: &Arc<Meter>) -> (BTreeMap<Spawn, Ours>, Names) {
+    let meter = Arc::clone(meter);
+    let look = move || {
+        let table = processes();
+        let ours = meter.ours(&table, now());
+        (ours, table.into_iter().map(|process| (process.pid, process.name)).collect())
+    };
+    spawn_blocking(look).await.unwrap_or_default()
+}
+
+/// The processes of both looks; what is held is what was held before.
+fn united(mut before: BTreeMap<Spawn, Ours>, after: BTreeMap<Spawn, Ours>) -> BTreeMap<Spawn, Ours> {
+    for (spawn, tree) in after {
+        let ours = before.entry(spawn).or_default();
+        ours.pids.extend(tree.pids);
+        ours.pids.sort_unstable();
+        ours.pids.dedup();
+    }
+    before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motorpool_vocab::Bytes;
+
+    #[test]
+    fn a_process_of_either_look_is_ours_and_what_came_meanwhile_was_not_held_before() {
+        let tree = |pids: &[u32], held: Option<u64>| Ours { pids: pids.to_vec(), held: held.map(Bytes::gib) };
+        let before = [(Spawn(1), tree(&[7, 8], None))].into();
+        let after = [(Spawn(1), tree(&[8, 9], Some(5))), (Spawn(2), tree(&[10], Some(1)))].into();
+        let ours = united(before, after);
+        assert_eq!(ours[&Spawn(1)].pids, [7, 8, 9]);
+        assert_eq!((ours[&Spawn(1)].held, ours[&Spawn(2)].held), (None, None));
+        assert_eq!(ours[&Spawn(2)].pids, [10]);
+    }
+}

@@ -1,0 +1,140 @@
+//! Memory that comes back late, or that somebody else took: who waits, who goes, who is told what.
+use crate::support::{assert_serves, model, until_card};
+use motorpool_testkit::eventually;
+use motorpool_tests::e2e::{
+    Daemon, House, Outcome,
+    cards::{CARDS, Cards},
+};
+use motorpool_vocab::{GIB, MIB};
+
+/// One card that counts.
+const TOTALS: [u64; 2] = [24 * GIB, 64 * MIB];
+/// Memory comes back when the test says so.
+const NEVER: &str = "lag-ms 3600000\n";
+const DENIED: &str = "capacity broker denied";
+
+/// Two models of which the card holds one.
+fn two(house: &mut House) {
+    for id in ["a", "b"] {
+        model(house, id, 20 << 10);
+    }
+}
+
+/// The engine of `model` has gone for room, and nothing of it runs any more.
+async fn until_gone(daemon: &Daemon<'_>, model: &str) {
+    let what = format!("llama-server:{model}:0");
+    eventually(&format!("{model} is gone"), async || {
+        daemon.log().lines().any(|line| line.contains("] exit {") && line.contains(&what)).then_some(())
+    })
+    .await;
+}
+
+fn assert_done(outcome: &Outcome, daemon: &Daemon<'_>) {
+    assert_eq!(outcome.code, Some(0), "{outcome:?}\n{}", daemon.log());
+}
+
+#[tokio::test]
+async fn memory_that_is_back_at_once_is_given_out_at_once() {
+    let mut house = House::new();
+    two(&mut house);
+    let _cards = Cards::put_in(&mut house, TOTALS, "lag-ms 0\n");
+    let daemon = house.start().await;
+    for id in ["a", "b", "a"] {
+        assert_done(&daemon.cli(&["load", id]).await, &daemon);
+    }
+    assert!(!daemon.log().contains(DENIED), "{}", daemon.log());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn memory_that_comes_back_late_is_waited_for_and_nobody_is_denied() {
+    let mut house = House::new();
+    two(&mut house);
+    let cards = Cards::put_in(&mut house, TOTALS, NEVER);
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    let release = async {
+        until_gone(&daemon, "a").await;
+        let card = daemon.status().await.card(CARDS[0]).clone();
+        assert_eq!(card.committed_bytes, 20 * GIB, "its line stands until the driver agrees, and no other beside it");
+        cards.set("lag-ms 0\n");
+    };
+    let (loaded, ()) = tokio::join!(daemon.cli(&["load", "b"]), release);
+    assert_done(&loaded, &daemon);
+    assert!(!daemon.log().contains(DENIED), "{}", daemon.log());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn memory_that_does_not_come_back_in_time_is_told_and_given_out_once_it_has() {
+    let mut house = House::new();
+    two(&mut house);
+    let cards = Cards::put_in(&mut house, TOTALS, NEVER);
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    let denied = daemon.cli(&["load", "b"]).await;
+    assert_eq!(denied.code, Some(10), "{denied:?}\n{}", daemon.log());
+    assert!(daemon.log().contains(DENIED), "{}", daemon.log());
+    until_card(&daemon, CARDS[0], |card| card.foreign_bytes == Some(20 * GIB)).await;
+    cards.set("lag-ms 0\n");
+    until_card(&daemon, CARDS[0], |card| card.foreign_bytes == Some(0)).await;
+    assert_done(&daemon.cli(&["load", "b"]).await, &daemon);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn somebody_elses_use_costs_an_idle_engine_its_place_and_no_request_its_answer() {
+    let mut house = House::new();
+    model(&mut house, "idle", 10 << 10);
+    model(&mut house, "next", 12 << 10);
+    let mut cards = Cards::put_in(&mut house, TOTALS, "");
+    let daemon = house.start().await;
+    assert_serves(&daemon, "idle").await;
+    daemon.until_quiet().await;
+    // Whether this was seen before is all one: it is looked at again before a start.
+    cards.set_used(CARDS[0], 8 * GIB, &tenant(8 * GIB));
+    assert_serves(&daemon, "next").await;
+    until_gone(&daemon, "idle").await;
+    assert!(!daemon.log().contains(DENIED), "{}", daemon.log());
+    daemon.stop().await;
+}
+
+/// This test's own process holds memory of the card.
+fn tenant(bytes: u64) -> String {
+    format!("process uuid={} pid={} bytes={bytes}\n", CARDS[0], std::process::id())
+}
+
+#[tokio::test]
+async fn who_else_holds_the_memory_is_named_to_whoever_is_denied_for_it() {
+    let mut house = House::new();
+    model(&mut house, "next", 12 << 10);
+    let mut cards = Cards::put_in(&mut house, TOTALS, "");
+    let daemon = house.start().await;
+    cards.set_used(CARDS[0], 20 * GIB, &tenant(20 * GIB));
+    let denied = daemon.cli(&["load", "next"]).await;
+    assert_eq!(denied.code, Some(10), "{denied:?}\n{}", daemon.log());
+    let who = format!("process {}", std::process::id());
+    assert!(denied.stderr.contains(&who), "{denied:?}");
+    let log = daemon.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains(DENIED)).collect();
+    assert!(matches!(lines[..], [line] if line.contains("budget exhausted: would commit ")), "{lines:?}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn who_takes_the_memory_while_it_is_waited_for_is_not_waited_for() {
+    let mut house = House::new();
+    two(&mut house);
+    let mut cards = Cards::put_in(&mut house, TOTALS, NEVER);
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    let take = async {
+        until_gone(&daemon, "a").await;
+        cards.set_used(CARDS[0], 12 * GIB, &format!("{}lag-ms 0\n", tenant(12 * GIB)));
+    };
+    let (denied, ()) = tokio::join!(daemon.cli(&["load", "b"]), take);
+    assert_eq!(denied.code, Some(10), "{denied:?}\n{}", daemon.log());
+    let seen = daemon.status().await.card(CARDS[0]).clone();
+    assert_eq!((seen.foreign_bytes, seen.committed_bytes), (Some(12 * GIB), 0), "nobody else was evicted or started");
+    daemon.stop().await;
+}
