@@ -6,8 +6,8 @@
 //! | the header of its files | the estimate by part, of the plan that gives up least and could ever fit |
 //! | the files' sizes only | the formula of capacity.md §6 and the prompt cache, as a whole |
 use crate::{
-    ALL_LAYERS, Choice, Fitted, HostShape, KvType, LaunchPlan, Ledger, Load, Mapping, Parts, Policy, Query, Room,
-    Scale, Sized, Sizing, Wishes, pick_room, plan_launch,
+    ALL_LAYERS, Choice, Fitted, HostShape, KvType, LaunchPlan, Learned, Ledger, Lesson, Load, Mapping, Parts,
+    Placement, Policy, Query, Room, Scale, Sized, Sizing, Wishes, pick_room, plan_launch,
 };
 use motorpool_gguf::{
     Calibration, FlashAttention, KvLayout, LaunchSettings, ModelShape, Purpose, SlidingWindow, TensorType, estimate,
@@ -38,6 +38,8 @@ pub struct Subject {
     pub calibration: Calibration,
     /// What is set whatever the plan.
     pub settings: FixedSettings,
+    /// What earlier launches of it taught.
+    pub lessons: Arc<[Lesson]>,
 }
 
 /// What a launch is told beside its plan.
@@ -81,7 +83,7 @@ pub struct Draft {
     pub clamped_from: Option<u32>,
     /// What is to be placed.
     pub load: Load,
-    /// Where that comes from.
+    /// Where that comes from, before what was learned; see [`Draft::source_of`].
     pub source: Source,
 }
 
@@ -94,6 +96,10 @@ pub enum Source {
     Estimated,
     /// The sizes of its files.
     FileSize,
+    /// Earlier launches with the same settings.
+    Learned,
+    /// What its child really takes.
+    Measured,
 }
 
 impl Source {
@@ -103,7 +109,17 @@ impl Source {
             Self::Declared => "declared",
             Self::Estimated => "estimated",
             Self::FileSize => "file-size",
+            Self::Learned => "learned",
+            Self::Measured => "measured",
         }
+    }
+}
+
+impl Draft {
+    /// Where the size of what it claims there comes from; `None`: nowhere, and it was refused.
+    pub fn source_of(&self, placement: Option<&Placement>) -> Source {
+        let is_learned = placement.map_or(self.load.learned.is_something(), |placed| placed.estimate.is_some());
+        if is_learned { Source::Learned } else { self.source }
     }
 }
 
@@ -148,6 +164,7 @@ fn estimated((ledger, fixed): (&Ledger, &[Spawn]), subject: &Subject, shape: &Mo
     let load = |plan: &LaunchPlan, choice: &Choice| Load {
         parts: parts(ledger, subject, shape, plan),
         choice: choice.clone(),
+        learned: Learned::of(&subject.lessons, *plan, Source::Estimated),
     };
     let size = |plan: &LaunchPlan| {
         let footprint = estimate(shape, &subject.settings.with(plan), &subject.calibration);
@@ -178,7 +195,8 @@ fn whole(ledger: &Ledger, subject: &Subject, (declared, shape): (Option<Bytes>, 
     let size = |_: &LaunchPlan| Sized::default();
     let Fitted { plan, .. } = plan_launch(&wishes_of(subject), &sizing_of(ledger), &size, &fits);
     let source = if declared.is_some() { Source::Declared } else { Source::FileSize };
-    let load = Load { parts: lump(subject), choice: subject.choice.clone() };
+    let learned = Learned::of(&subject.lessons, plan, source);
+    let load = Load { parts: lump(subject), choice: subject.choice.clone(), learned };
     Draft { load, plan, clamped_from: None, source }
 }
 
@@ -271,6 +289,7 @@ mod tests {
             shape: Some(Arc::new(shape())),
             calibration: Calibration::default(),
             settings,
+            lessons: Arc::default(),
         }
     }
 

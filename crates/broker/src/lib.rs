@@ -21,6 +21,7 @@
 //! | who goes for it | `room.rs`, `victims.rs`; by what a driver says is missing: `measured.rs` |
 //! | how a refusal reads | `denial.rs` |
 //! | context, slots, KV type | `plan.rs`, `draft.rs` |
+//! | what earlier loads taught | `learned.rs` |
 //!
 //! Invariants, each a property test:
 //!
@@ -36,6 +37,7 @@ mod cut;
 mod denial;
 mod draft;
 mod host;
+mod learned;
 mod ledger;
 mod limits;
 mod lines;
@@ -53,6 +55,7 @@ pub use budget::{Budget, BudgetSetting};
 pub use denial::{Cause, Denial, Measured, Reason, Shares};
 pub use draft::{BatchRule, Draft, FixedSettings, Source, Subject, draft};
 pub use host::{Card, Evidence, Host, HostShape, Platform, Seen, SizedBy, Spillover, decide_shape};
+pub use learned::{Belief, Death, Doubt, Experience, LaunchKey, Learned, Lesson, Marks, News, Side};
 pub use ledger::{Excess, Ledger, Place, PoolFigures, Reading, Shortfall, Sight, Verdict};
 pub use limits::Which;
 pub use measured::pick_measured;

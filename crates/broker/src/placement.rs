@@ -8,7 +8,7 @@
 //! What is free depends on who goes: each *view* of the cards gives attempts of its own. Whether an attempt fits is the
 //! ledger's to say; here only its shape follows from what is free.
 use crate::{
-    HostShape, Ledger, Load, Parts, Proof, Spilling, Split,
+    HostShape, Ledger, Load, Marks, Parts, Proof, Spilling, Split,
     charges::Weighed,
     cut::{cut_layers, most_that_fit},
     scratch::Scratch,
@@ -25,6 +25,8 @@ pub struct Placement {
     pub split: Split,
     /// Beside whom.
     pub company: Company,
+    /// What was estimated, where what it claims was learned.
+    pub estimate: Option<Marks>,
 }
 
 /// Beside whom a placement may be.
@@ -89,6 +91,9 @@ pub(crate) fn attempts(ledger: &Ledger, load: &Load, views: &[View]) -> Vec<Plac
         (_, Some(planned)) => placements(planned, load, (views, spilling)),
         (Parts::Known { .. }, None) => vec![],
     };
+    for placement in &mut all {
+        load.learned.correct(placement);
+    }
     let mut seen: Vec<Placement> = Vec::with_capacity(all.len());
     all.retain(|placement| {
         let new = !seen.contains(placement);
@@ -103,7 +108,7 @@ fn in_one_pool(planned: Planned<'_>, load: &Load, shape: HostShape) -> Placement
     let gpu_layers = if offloads { planned.gpu_layers } else { 0 };
     let split = Split { devices: vec![], gpu_layers, cpu_moe: if gpu_layers > 0 { planned.cpu_moe } else { 0 } };
     let claim = planned.claim_in_one_pool(&split);
-    Placement { claim, split, company: Company::Any }
+    Placement { claim, split, company: Company::Any, estimate: None }
 }
 
 /// The parts are not known: all of it counts as accelerated where there is a device for it.
@@ -111,7 +116,7 @@ fn lump_in_memory(claim: &Claim, load: &Load, shape: HostShape) -> Placement {
     let accelerated = shape == HostShape::Unified && !load.is_processor_only();
     let whole = if accelerated { claim.total() } else { Bytes::ZERO };
     let split = Split { gpu_layers: if accelerated { ALL_LAYERS } else { 0 }, ..Split::default() };
-    Placement { claim: Claim { accelerated: whole, ..claim.clone() }, split, company: Company::Any }
+    Placement { claim: Claim { accelerated: whole, ..claim.clone() }, split, company: Company::Any, estimate: None }
 }
 
 /// One lump on one card, else in system memory.
@@ -121,18 +126,19 @@ fn lumps(claim: &Claim, load: &Load, (views, spilling): (&[View], Spilling)) -> 
         claim: Claim { device: [(id.clone(), whole)].into(), accelerated: whole, ..Claim::default() },
         split: Split { devices: vec![(id, 1)], gpu_layers: ALL_LAYERS, cpu_moe: 0 },
         company: Company::Any,
+        estimate: None,
     };
     let mut all: Vec<_> = smallest_first(&views[0], load).into_iter().map(on).collect();
     let alone = views.iter().any(|view| !view.accelerated);
     if load.choice.gpu_layers.is_none() && (alone || spilling == Spilling::Allowed) {
         let company = company(spilling);
-        all.push(Placement { claim: claim.clone(), split: Split::processor(), company });
+        all.push(Placement { claim: claim.clone(), split: Split::processor(), company, estimate: None });
     }
     all
 }
 
 fn placements(planned: Planned<'_>, load: &Load, (views, spilling): (&[View], Spilling)) -> Vec<Placement> {
-    let place = |split: Split, company| Placement { claim: planned.claim(&split), split, company };
+    let place = |split: Split, company| Placement { claim: planned.claim(&split), split, company, estimate: None };
     let whole = whole_splits(planned, load, views);
     let mut all: Vec<_> = whole.into_iter().map(|split| place(split, Company::Any)).collect();
     if load.choice.gpu_layers.is_none() {

@@ -2,6 +2,7 @@
 //!
 //! Layers are counted as the engine counts them (`-ngl`): the output counts as one after the last repeating layer, and
 //! devices get the last ones first. What the engine keeps in system memory whatever is offloaded stays there.
+use crate::Learned;
 use motorpool_gguf::{Footprint, LayerBytes, Weights};
 use motorpool_vocab::{Bytes, Claim, DeviceId, FileId};
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ pub struct Load {
     pub parts: Parts,
     /// What the operator decided about its place.
     pub choice: Choice,
+    /// What earlier launches with its plan taught.
+    pub learned: Learned,
 }
 
 /// What a launch takes.
@@ -88,7 +91,7 @@ struct HostBytes {
 impl Load {
     /// Something known only as a whole, to be placed wherever it fits.
     pub fn lump(claim: Claim) -> Self {
-        Self { parts: Parts::Lump(claim), choice: Choice::default() }
+        Self { parts: Parts::Lump(claim), choice: Choice::default(), learned: Learned::default() }
     }
 
     /// Whether the operator wants it on the processor only.

@@ -31,6 +31,8 @@ use std::{
 pub(crate) struct Machine {
     pub(crate) host: Host,
     pub(crate) graphics: Graphics,
+    /// Devices that no engine here can compute on.
+    pub(crate) useless: Vec<Gpu>,
     /// What its operator should know of it.
     pub(crate) notes: Vec<Note>,
 }
@@ -108,7 +110,7 @@ pub(crate) async fn survey(
             called(gpu)
         ))
     }));
-    Ok(Machine { host, graphics, notes })
+    Ok(Machine { host, graphics, useless, notes })
 }
 
 /// The list of each program that is used, `None` where it has none.

@@ -6,6 +6,7 @@ use crate::{
     Action, BuildId, Facts, HostShape, Launch, Pool, Refusal, StartFault,
     correct::Account,
     entry::{Admission, Admitting, Drain, EntryId, Loading, MadeRoom, Phase, Serving, Waiting},
+    learned::Study,
     subject::subject,
 };
 use motorpool_broker::{LaunchPlan, Placement, Verdict, draft};
@@ -59,13 +60,13 @@ impl Pool {
     /// There is room: the bytes are reserved. The child is ordered when it is this build's turn to load.
     pub(crate) fn admit(&mut self, now: Now, entry: EntryId, placement: Placement) {
         let spawn = self.number_spawn();
-        let Placement { claim, split, .. } = placement;
-        if self.ledger.reserve(spawn, claim.clone()) != Verdict::Admit {
+        if self.ledger.reserve(spawn, placement.claim.clone()) != Verdict::Admit {
             return;
         }
         let target = &mut self.entries[entry];
         let (key, model) = (target.key.clone(), target.model.clone());
         let Phase::WaitsForRoom(waiting) = std::mem::replace(&mut target.phase, Phase::Idle) else { return };
+        let Placement { claim, split, .. } = placement;
         let launch = Arc::new(Launch {
             key: key.clone(),
             model,
@@ -91,7 +92,9 @@ impl Pool {
     pub(crate) fn launch(&mut self, now: Now, entry: EntryId) {
         let Some(Admission { spawn, launch, waiting, .. }) = self.entries[entry].admission() else { return };
         let (spawn, launch) = (*spawn, launch.clone());
-        let split = launch.split.clone().unwrap_or_default();
+        let placement = waiting.placement.as_ref().expect("B2: a build has its line by its placement");
+        let study = Study::new(&waiting.facts.learned, waiting.draft.plan, placement);
+        let split = &placement.split;
         let loading = Loading {
             spawn,
             pid: None,
@@ -99,9 +102,10 @@ impl Pool {
             stall_at: now.after(self.config.stall_within),
             cap_at: now.after(self.config.load_within),
             progress: None,
-            beside: waiting.draft.load.parts.beside_buffers(&split),
-            order: split.devices.into_iter().map(|(id, _)| id).collect(),
+            beside: waiting.draft.load.parts.beside_buffers(split),
+            order: split.devices.iter().map(|(id, _)| id.clone()).collect(),
         };
+        self.studies.insert(spawn, study);
         self.entries[entry].phase = Phase::Starting(loading);
         self.act(Action::Start { spawn, launch });
     }

@@ -151,8 +151,18 @@ impl Account {
         }
     }
 
+    /// Whether its private memory was seen.
+    pub(crate) fn sees_private(&self) -> bool {
+        self.private.is_some()
+    }
+
+    /// Whether this device shows it.
+    pub(crate) fn sees_on(&self, device: &DeviceId) -> bool {
+        self.device.contains_key(device)
+    }
+
     /// Whether what was reported says where all of it is.
-    fn is_reported(&self) -> bool {
+    pub(crate) fn is_reported(&self) -> bool {
         self.buffers.is_some() && self.beside.is_some()
     }
 }
@@ -222,6 +232,7 @@ impl Pool {
 
     /// The line of `spawn` is as its account says from now on.
     fn correct(&mut self, now: Now, spawn: Spawn) {
+        self.learn_if_risen(spawn);
         let Some(line) = self.accounts.get(&spawn).map(Account::line) else { return };
         let to = line.total();
         let Some(from) = self.ledger.line(spawn).filter(|before| **before != line).map(Claim::total) else { return };

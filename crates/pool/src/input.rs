@@ -1,5 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
-use crate::{Calibration, Denial, Host, LaunchPlan, ModelShape, Outlook, Prospect, Refusal, Reported, Split};
+use crate::{
+    Calibration, Denial, Experience, Host, LaunchPlan, Lessons, ModelShape, Outlook, Prospect, Refusal, Reported, Split,
+};
 use motorpool_catalog::Model;
 use motorpool_vocab::{
     Bytes, Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Now, Spawn,
@@ -271,6 +273,13 @@ pub enum Action {
     },
     /// A state change, numbered.
     Publish(Event),
+    /// What a child taught: to be given back with the facts of its model from now on.
+    Learn {
+        /// As it stood in those facts.
+        about: Arc<str>,
+        /// What it taught.
+        experience: Experience,
+    },
     /// The denial line of a refused build, written before its first refusal is sent.
     Deny(Denial),
 }
@@ -340,6 +349,8 @@ pub struct Facts {
     pub shape: Option<Arc<ModelShape>>,
     /// What was measured of the program.
     pub calibration: Calibration,
+    /// What earlier loads of it taught.
+    pub learned: Lessons,
 }
 
 /// What was seen of one child, by part. `None` is what could not be had: never zero.

@@ -34,7 +34,8 @@
 //!
 //! A line is corrected by what was measured (`correct.rs`, with the rules and their invariants **M1** to **M4**); what
 //! that puts over a bound is cured by idle engines (`overflow.rs`), and so is memory that runs low by others' doing
-//! (`pressure.rs`); what the machine says is trusted for so long (`sight.rs`).
+//! (`pressure.rs`); what the machine says is trusted for so long (`sight.rs`). What was measured is the next estimate
+//! (`learned.rs`).
 //!
 //! Left to the issue that completes the pool: lanes and limits of the queue, replicas, restore after a failed load,
 //! `cut`, breaker and backoff.
@@ -46,6 +47,7 @@ mod correct;
 mod entry;
 mod fallback;
 mod input;
+mod learned;
 mod outlook;
 mod overflow;
 mod pool;
@@ -64,9 +66,11 @@ pub use input::{
     Action, Answer, Ask, BuildId, CardFigures, CardSight, Exit, Facts, Force, Grant, Held, Input, Launch, Measured,
     MemorySight, RequestId, StartFault, Tenant, Want,
 };
+pub use learned::Lessons;
 pub use motorpool_broker::{
-    Bounds, Budget, BudgetSetting, Calibration, Card, Denial, Draft, Excess, Host, HostShape, KvType, LaunchPlan,
-    ModelShape, Parts, Place, Placement, Policy, Proof, Reported, SizedBy, Spillover, Split, Which,
+    Belief, Bounds, Budget, BudgetSetting, Calibration, Card, Death, Denial, Doubt, Draft, Excess, Experience, Host,
+    HostShape, KvType, LaunchKey, LaunchPlan, Lesson, Marks, ModelShape, News, Parts, Place, Placement, Policy, Proof,
+    Reported, Side, SizedBy, Source, Spillover, Split, Which,
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pool::{Pool, PoolConfig};

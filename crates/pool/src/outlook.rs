@@ -3,9 +3,9 @@
 //! Several are judged one after the other, behind the builds that wait, as if each of them had got its room: what an
 //! earlier one claims is taken and stays, and what would go for it is gone.
 use crate::{Denial, Facts, Pool, StartFault, entry::EntryId, subject::subject};
-use motorpool_broker::{Draft, Ledger, Placement, Query, Room, Verdict, draft, pick_room};
+use motorpool_broker::{Draft, Ledger, Placement, Query, Room, Source, Verdict, draft, pick_room};
 use motorpool_catalog::Model;
-use motorpool_vocab::{Claim, EngineKey, ModelId, Now, Spawn};
+use motorpool_vocab::{Bytes, Claim, EngineKey, ModelId, Now, Spawn};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// A launch to be considered.
@@ -26,6 +26,8 @@ pub struct Outlook {
     pub key: EngineKey,
     /// What it takes and how it would be launched; none for a model that could not be looked at.
     pub draft: Option<Draft>,
+    /// Where the size comes from; none for a model that could not be looked at.
+    pub source: Option<Source>,
     /// What would happen.
     pub becomes: Becomes,
 }
@@ -47,6 +49,19 @@ pub enum Becomes {
     Denied(Box<Denial>),
     /// It could not be started.
     Fails(StartFault),
+}
+
+impl Becomes {
+    /// Where it would be, if somewhere.
+    fn placement(&self) -> Option<&Placement> {
+        match self {
+            Self::Fits(placement)
+            | Self::Waits(placement)
+            | Self::Evicts(_, placement)
+            | Self::Drains(_, placement) => Some(placement),
+            Self::Resident(_) | Self::Denied(_) | Self::Fails(_) => None,
+        }
+    }
 }
 
 /// So many copies of each model, with the keys that they would have; one that is named again goes on counting.
@@ -82,6 +97,11 @@ impl Pool {
         then
     }
 
+    /// What was measured of the engine that lives under `key`.
+    fn measured_of(&self, key: &EngineKey) -> Option<Bytes> {
+        self.accounts.get(&self.entries[*self.by_key.get(key)?].spawn()?)?.measured()
+    }
+
     /// The line of the engine that lives under `key`.
     fn line_of(&self, key: &EngineKey) -> Option<Claim> {
         let spawn = self.entries[*self.by_key.get(key)?].spawn()?;
@@ -104,14 +124,19 @@ impl Then {
         let Prospect { key, model, facts } = prospect;
         let facts = match facts {
             Ok(facts) => facts,
-            Err(fault) => return Outlook { key, draft: None, becomes: Becomes::Fails(fault) },
+            Err(fault) => return Outlook { key, draft: None, source: None, becomes: Becomes::Fails(fault) },
         };
         let draft = draft(&self.ledger, &self.fixed, &subject(&model, &facts));
         let becomes = match at.0.line_of(&key) {
             Some(claim) => Becomes::Resident(claim),
             None => self.judge(at, (&key, &model), &draft),
         };
-        Outlook { key, draft: Some(draft), becomes }
+        let is_measured = || at.0.measured_of(&key).is_some();
+        let source = match &becomes {
+            Becomes::Resident(_) if is_measured() => Source::Measured,
+            other => draft.source_of(other.placement()),
+        };
+        Outlook { key, draft: Some(draft), source: Some(source), becomes }
     }
 
     fn judge(&mut self, (pool, now): (&Pool, Now), (key, model): (&EngineKey, &Model), draft: &Draft) -> Becomes {

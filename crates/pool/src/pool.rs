@@ -3,6 +3,7 @@ use crate::{
     Action, Answer, BuildId, Input, LoadSlots, OnCpuFallback, RequestId,
     correct::Account,
     entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Wait},
+    learned::Study,
     overflow::Owed,
     pressure::Pressures,
     reclaim::Reclaims,
@@ -77,8 +78,10 @@ pub struct Pool {
     pub(crate) tickets: BTreeMap<RequestId, Ticket>,
     pub(crate) leases: BTreeMap<RequestId, LeaseLine>,
     pub(crate) teardowns: BTreeMap<Spawn, Teardown>,
-    /// What is known of the memory of every child that served, until its bytes are back.
+    /// What is known of the memory of every child that served, until it is gone.
     pub(crate) accounts: BTreeMap<Spawn, Account>,
+    /// Of whom something may be learned, until it is gone.
+    pub(crate) studies: BTreeMap<Spawn, Study>,
     pub(crate) owed: Owed,
     /// Children that are gone and whose devices have not agreed.
     pub(crate) reclaims: Reclaims,
@@ -127,6 +130,7 @@ impl Pool {
             leases: BTreeMap::new(),
             teardowns: BTreeMap::new(),
             accounts: BTreeMap::new(),
+            studies: BTreeMap::new(),
             owed: Owed::default(),
             reclaims: Reclaims::default(),
             pressures: Pressures::default(),
@@ -186,7 +190,6 @@ impl Pool {
     /// The bytes of `spawn` are back.
     pub(crate) fn release(&mut self, spawn: Spawn) {
         self.ledger.release(spawn);
-        self.accounts.remove(&spawn);
     }
 
     /// Nothing is evicted by itself: what waits for room is judged by the new bounds from now on.

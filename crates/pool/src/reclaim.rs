@@ -78,6 +78,7 @@ impl Pool {
     /// The tree of `spawn` is gone: its line goes when its devices agree.
     pub(crate) fn reclaim(&mut self, now: Now, spawn: Spawn, of: (EntryId, EngineKey), left: (Free, Vec<RequestId>)) {
         let ((entry, key), (free_before, askers)) = (of, left);
+        self.learn_last(spawn);
         self.accounts.remove(&spawn);
         let cards = self.cards_to_agree(spawn, &free_before);
         if cards.is_empty() {

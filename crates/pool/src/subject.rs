@@ -19,6 +19,7 @@ pub fn subject(model: &Model, facts: &Facts) -> Subject {
         shape: facts.shape.clone(),
         calibration: facts.calibration.clone(),
         settings: settings(model),
+        lessons: facts.learned.lessons.clone(),
     }
 }
 

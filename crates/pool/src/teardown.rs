@@ -89,6 +89,7 @@ impl Pool {
     }
 
     pub(crate) fn on_gone(&mut self, now: Now, spawn: Spawn, exit: Exit) {
+        self.learn_of_death(spawn, exit.class);
         if let Some(teardown) = self.teardowns.remove(&spawn) {
             return self.on_stopped(now, spawn, teardown, exit);
         }

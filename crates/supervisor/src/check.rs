@@ -1,7 +1,8 @@
 //! Looks at program and model file before anything is evicted for them. Touches nothing; blocks.
+use crate::{Notebook, identity};
 use motorpool_catalog::{Manifest, Model};
 use motorpool_gguf::{Calibration, GgufError, Header, ModelShape, check_shards, read_header, shard_names};
-use motorpool_pool::{Facts, StartFault};
+use motorpool_pool::{Facts, Lessons, StartFault};
 use motorpool_vocab::{Bytes, FailureClass, FileId};
 use parking_lot::Mutex;
 use std::{
@@ -41,6 +42,7 @@ pub struct Checker {
     discover: Discover,
     locate: Locate,
     calibrate: Calibrate,
+    notebook: Option<Notebook>,
     verdicts: Mutex<HashMap<Vec<FileId>, Verdict>>,
 }
 
@@ -53,7 +55,13 @@ impl fmt::Debug for Checker {
 impl Checker {
     /// Looks where these say.
     pub fn new(discover: Discover, locate: Locate, calibrate: Calibrate) -> Self {
-        Self { discover, locate, calibrate, verdicts: Mutex::new(HashMap::new()) }
+        Self { discover, locate, calibrate, notebook: None, verdicts: Mutex::new(HashMap::new()) }
+    }
+
+    /// The same, and what it finds comes with what earlier loads taught.
+    #[must_use]
+    pub fn with_lessons(self, notebook: Notebook) -> Self {
+        Self { notebook: Some(notebook), ..self }
     }
 
     /// Whether a start could succeed, and what it would be given.
@@ -63,9 +71,12 @@ impl Checker {
         let paths = files_of(&model_path)?;
         let files = paths.iter().map(|path| identify(path)).collect::<Result<Vec<_>, _>>()?;
         let Judged { context_length, architecture, shape } = self.verdict(&paths, &files)?;
-        let files = files.into_iter().map(|id| (id, Bytes::new(id.size))).collect();
+        let files: Vec<_> = files.into_iter().map(|id| (id, Bytes::new(id.size))).collect();
         let calibration = (self.calibrate)(&program);
-        Ok(Facts { program, model_path, files, context_length, architecture, shape, calibration })
+        let learned = self.notebook.as_ref().map_or_else(Lessons::default, |notebook| {
+            notebook.lessons(&identity::about((manifest, &program), model, &files))
+        });
+        Ok(Facts { program, model_path, files, context_length, architecture, shape, calibration, learned })
     }
 
     fn verdict(&self, paths: &[PathBuf], files: &[FileId]) -> Verdict {
@@ -98,7 +109,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, StartFault> {
     Ok(shards.map_or_else(|| vec![path.to_owned()], beside))
 }
 
-fn identify(path: &Path) -> Result<FileId, StartFault> {
+pub(crate) fn identify(path: &Path) -> Result<FileId, StartFault> {
     let metadata = fs::metadata(path).map_err(|error| {
         let class = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FailureClass::ModelMissing,

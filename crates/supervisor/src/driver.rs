@@ -9,7 +9,7 @@ use crate::{
     Engine, EngineOrder, Gone, Heard, Launcher, Polite, Source,
     address::{Address, address},
     check::{Checker, sentence},
-    ending::{exit_of, failed_launch},
+    ending::{exit_of, failed_launch, oom_kills, with_oom_kills},
     exchange::exchange,
     handle::Post,
     lookout::Lookout,
@@ -132,6 +132,7 @@ impl Driver {
             Err(error) => return failed_launch(FailureClass::BindFailed, format!("no port is free: {error}")),
         };
         let order = self.order(&manifest, &endpoint, log);
+        let kills = oom_kills().await;
         let mut engine = match self.workshop.launcher.launch(order).await {
             Ok(engine) => engine,
             Err(error) => return failed_launch(error.class(), sentence(&error)),
@@ -147,7 +148,7 @@ impl Driver {
             Some(gone) => gone,
             None => self.serve(&mut engine, &manifest, &watched).await,
         };
-        exit_of(pid, gone, self.told, &manifest)
+        with_oom_kills(exit_of(pid, gone, self.told, &manifest), kills, oom_kills().await)
     }
 
     /// A socket of its own, or a port that is free now; should somebody else take that, the engine says so.

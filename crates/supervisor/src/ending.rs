@@ -3,7 +3,8 @@ use crate::{Gone, LaunchError, driver::Told};
 use motorpool_catalog::Manifest;
 use motorpool_pool::Exit;
 use motorpool_vocab::FailureClass;
-use std::io;
+use std::{io, path::Path};
+use tokio::task::spawn_blocking;
 
 /// Last lines that are kept of a child: exits are history, and shown whole.
 const MAX_LINES: usize = 40;
@@ -22,6 +23,19 @@ pub(crate) fn exit_of(pid: u32, gone: Gone, told: Told, manifest: &Manifest) -> 
     // Reports of progress are for us; people are shown what it said last.
     let tail = tail.into_iter().filter(|line| manifest.progress(line).is_none()).collect();
     Exit { pid: Some(pid), code, signal, class, tail: shortened(tail) }
+}
+
+/// How often the kernel has killed in our control group for want of memory; `None` where nobody counts.
+pub(crate) async fn oom_kills() -> Option<u64> {
+    let kills = spawn_blocking(|| motorpool_devices::observe_oom_kills(Path::new("/"))).await;
+    kills.ok()?.ok()?
+}
+
+/// A kill that nobody ordered, while the kernel killed for want of memory, was one of those.
+pub(crate) fn with_oom_kills(exit: Exit, before: Option<u64>, after: Option<u64>) -> Exit {
+    let killed = exit.class == Some(FailureClass::Killed) && exit.signal == Some(libc::SIGKILL);
+    let rose = before.zip(after).is_some_and(|(before, after)| after > before);
+    if killed && rose { Exit { class: Some(FailureClass::OutOfHostMemory), ..exit } } else { exit }
 }
 
 /// A child that never ran. What is wrong stands where its last line would.
@@ -103,6 +117,20 @@ mod tests {
     #[test]
     fn an_end_that_was_ordered_is_no_failure() {
         assert_eq!(class(signalled(libc::SIGKILL, "cudaMalloc failed"), Told::ToEnd), None);
+    }
+
+    #[test]
+    fn a_kill_while_the_kernel_killed_for_memory_is_one_of_those_and_no_other_end_is() {
+        let class = |signal, (before, after)| {
+            let exit = exit_of(1, signalled(signal, "x"), Told::Nothing, &manifest());
+            with_oom_kills(exit, before, after).class
+        };
+        assert_eq!(class(libc::SIGKILL, (Some(1), Some(2))), Some(FailureClass::OutOfHostMemory));
+        for counted in [(Some(1), Some(1)), (None, Some(1)), (Some(1), None)] {
+            assert_eq!(class(libc::SIGKILL, counted), Some(FailureClass::Killed), "{counted:?}");
+        }
+        assert_eq!(class(libc::SIGTERM, (Some(1), Some(2))), Some(FailureClass::Killed));
+        assert_eq!(class(libc::SIGABRT, (Some(1), Some(2))), Some(FailureClass::Assertion));
     }
 
     #[test]

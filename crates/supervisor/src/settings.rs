@@ -1,6 +1,6 @@
 //! [`Settings`] and [`start`]: from a state directory to a running pool.
 use crate::{
-    KeeperProgram, Launcher, OpenError, PoolHandle,
+    KeeperProgram, Launcher, Notebook, OpenError, PoolHandle,
     check::{Calibrate, Checker, Discover, Locate},
     driver::Workshop,
     handle::{Shared, open_handle},
@@ -61,9 +61,10 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let (shared, snapshots) = Shared::new(logs);
     let (handle, posts) = open_handle(Arc::clone(&shared));
     let environment = environment.into_iter().collect();
-    let checker = Checker::new(discover, locate, calibrate);
+    let notebook = Notebook::open(&state);
+    let checker = Checker::new(discover, locate, calibrate).with_lessons(notebook.clone());
     let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter: Arc::default(), lookout };
-    let outside = Outside { shared, snapshots, on_denial, incidents: state.join("incidents.jsonl") };
+    let outside = Outside { shared, snapshots, on_denial, notebook, incidents: state.join("incidents.jsonl") };
     let shell = Shell::new(pool, (handle.weak_inbox(), posts), Arc::new(workshop), outside);
     tokio::spawn(shell.run());
     Ok(handle)

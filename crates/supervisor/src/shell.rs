@@ -3,6 +3,7 @@
 //! It waits on one line, performs on one line, and decides nowhere: what to do is what the pool says. Work is never
 //! awaited here; its completion is a post. A due deadline goes before a full inbox.
 use crate::{
+    Notebook,
     driver::{Command, Driver, Workshop},
     handle::{Lease, Notices, Post, Shared, Warm},
     rotate::LogFile,
@@ -53,6 +54,8 @@ pub(crate) struct Outside {
     pub(crate) shared: Arc<Shared>,
     pub(crate) snapshots: watch::Sender<Arc<Snapshot>>,
     pub(crate) on_denial: OnDenial,
+    /// Where what loads teach is kept.
+    pub(crate) notebook: Notebook,
     /// Where unexpected exits are written down.
     pub(crate) incidents: PathBuf,
 }
@@ -186,9 +189,10 @@ impl Shell {
             }
             Action::Reply { id, answer } => {
                 if let Some(Asker::Operator(asker)) = self.askers.remove(&id) {
-                    let _ = asker.send(answer);
+                    self.outside.reply(asker, answer);
                 }
             }
+            Action::Learn { about, experience } => self.outside.notebook.learn(about, experience),
             Action::Publish(event) => self.outside.publish(event),
             Action::Deny(denial) => (self.outside.on_denial)(&denial),
         }
@@ -273,6 +277,20 @@ impl Shell {
 }
 
 impl Outside {
+    /// Whoever hears that everything has ended may end this process: what was learned is written first.
+    fn reply(&self, asker: oneshot::Sender<Answer>, answer: Answer) {
+        if !matches!(answer, Answer::Ended(_)) {
+            // One who left meanwhile wants no answer.
+            let _ = asker.send(answer);
+            return;
+        }
+        let notebook = self.notebook.clone();
+        spawn_blocking(move || {
+            notebook.flush();
+            let _ = asker.send(answer);
+        });
+    }
+
     fn publish(&self, event: Event) {
         log_event(&event.kind);
         if let EventKind::Exited { key, record } = &event.kind {

@@ -4,11 +4,13 @@
 //! cargo build --release -p motorpool -p motorpool-testkit --bins
 //! cargo run --release -p motorpool-tests --example figures            # or some: -- start memory cold cycles kills
 //!                                                                    # share reading exit: graphics cards, of a fake driver
+//!                                                                    # learned: how near a plan is after one load
 //! ```
 //!
 //! What is compared is measured in turns in one run. The time of a warm acquire is measured by criterion:
 //! `cargo bench -p motorpool-pool --bench gate`, `cargo bench -p motorpool-supervisor`.
 mod cards;
+mod learned;
 
 use motorpool_testkit::{Behaviour, Bind, Client, Incoming};
 use motorpool_tests::e2e::{
@@ -61,6 +63,9 @@ async fn main() {
     }
     if is_wanted("exit") {
         cards::exit().await;
+    }
+    if is_wanted("learned") {
+        learned::error().await;
     }
 }
 

@@ -80,7 +80,7 @@ pub const RESERVED: &[(&str, &[&str])] = &[
     ("etcetera", &["motorpool"]),
     ("indicatif", &["motorpool"]),
     ("nvml-wrapper", &["devices"]),
-    ("rusqlite", &["motorpool"]),
+    ("rusqlite", &["motorpool", "supervisor"]),
     ("sysinfo", &["devices"]),
     ("tracing-subscriber", &["motorpool"]),
 ];

@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 mod crash;
 mod estimates;
+mod learned;
 mod ledger;
 mod serving;
 mod up;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{BudgetSetting, Card, Choice, Host, Mapping, Place, Reading, Sight, Spillover, Verdict, Which};
+use crate::{BudgetSetting, Card, Choice, Host, Learned, Mapping, Place, Reading, Sight, Spillover, Verdict, Which};
 use motorpool_gguf::{Footprint, LayerBytes, Weights};
 use motorpool_vocab::Spawn;
 use proptest::prelude::*;
@@ -24,7 +24,8 @@ fn layers(n: usize, experts: u64) -> Footprint {
 }
 
 fn load(footprint: Footprint, choice: Choice) -> Load {
-    Load { parts: Parts::Known { footprint, files: vec![], mapping: Mapping::SystemMemory }, choice }
+    let parts = Parts::Known { footprint, files: vec![], mapping: Mapping::SystemMemory };
+    Load { parts, choice, learned: Learned::default() }
 }
 
 fn auto(footprint: Footprint) -> Load {

@@ -2,8 +2,8 @@ mod properties;
 
 use super::*;
 use crate::{
-    BudgetSetting, Card, Choice, Company, Host, HostShape, Mapping, Parts, Place, Reading, Sight, Spillover, Split,
-    Verdict, Which,
+    BudgetSetting, Card, Choice, Company, Host, HostShape, Learned, Mapping, Parts, Place, Reading, Sight, Spillover,
+    Split, Verdict, Which,
 };
 use motorpool_gguf::{Footprint, LayerBytes, Weights};
 use motorpool_vocab::{DeviceId, FileId};
@@ -195,7 +195,7 @@ fn layered(n: usize, mib: u64) -> Load {
     let layer = LayerBytes { dense: weights, ..LayerBytes::default() };
     let footprint = Footprint { layers: vec![layer; n], ..Footprint::default() };
     let parts = Parts::Known { footprint, files: vec![], mapping: Mapping::SystemMemory };
-    Load { parts, choice: Choice::default() }
+    Load { parts, choice: Choice::default(), learned: Learned::default() }
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub struct Outlooks {
 #[serde(rename_all = "camelCase")]
 struct Row {
     key: String,
-    /// `declared`, `estimated` or `file-size`.
+    /// `declared`, `estimated`, `file-size`, `learned` or `measured`.
     source: Option<&'static str>,
     plan: Option<Plan>,
     /// Where it would be; of a refusal, the attempt that came nearest.
@@ -144,7 +144,7 @@ impl Row {
     fn of(outlook: &Outlook) -> Self {
         let blank = Self {
             key: outlook.key.to_string(),
-            source: outlook.draft.as_ref().map(|draft| draft.source.as_str()),
+            source: outlook.source.map(motorpool_pool::Source::as_str),
             plan: outlook.draft.as_ref().map(Plan::of),
             claim: None,
             layers: vec![],

@@ -7,6 +7,7 @@ mod drains;
 mod fairness;
 mod fallbacks;
 mod hosts;
+mod learned;
 mod machine;
 mod pressures;
 mod properties;

@@ -2,8 +2,8 @@
 use crate::machine::{Answers, Machine};
 use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
-    Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Grant, Host, Input, Measured, Pool,
-    PoolConfig, Refusal, Reported, RequestId, StartFault,
+    Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Experience, Facts, Grant, Host, Input,
+    Lessons, Measured, Pool, PoolConfig, Refusal, Reported, RequestId, StartFault,
 };
 use motorpool_vocab::{
     Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView,
@@ -46,6 +46,7 @@ pub(crate) struct World {
     pub(crate) open: BTreeMap<EngineKey, Grant>,
     pub(crate) events: Vec<Event>,
     pub(crate) denials: Vec<Denial>,
+    pub(crate) learned: Vec<Experience>,
     pub(crate) notices: Vec<(RequestId, usize)>,
     pub(crate) width: u32,
     /// Entries by the warm path that the pool has not been told of yet.
@@ -118,6 +119,7 @@ impl World {
             open: BTreeMap::new(),
             events: Vec::new(),
             denials: Vec::new(),
+            learned: Vec::new(),
             notices: Vec::new(),
             width: 1,
             untold: BTreeMap::new(),
@@ -179,6 +181,7 @@ impl World {
             Action::Reply { id, answer } => self.end(id, Outcome::Answered(answer)),
             Action::Notice { id, holders } => self.notices.push((id, holders.len())),
             Action::Publish(event) => self.events.push(event),
+            Action::Learn { experience, .. } => self.learned.push(experience),
             Action::Look => self.looks = true,
             Action::Deny(denial) => self.denials.push(denial),
         }
@@ -382,5 +385,6 @@ pub(crate) fn facts() -> Facts {
         architecture: Some("llama".into()),
         shape: None,
         calibration: Calibration::default(),
+        learned: Lessons::default(),
     }
 }

@@ -1,5 +1,6 @@
 //! The loop and its handle, over real keepers and the smallest of engines.
 mod house;
+mod learned;
 mod lives;
 mod measured;
 mod requests;

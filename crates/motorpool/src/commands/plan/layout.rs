@@ -4,8 +4,8 @@ use super::{
     sheet::{Amounts, HostSheet, Launch, Part, Pool, Sheet, Verdict},
 };
 use motorpool_broker::{
-    Bounds, Denial, Draft, Ledger, Parts, Place, PoolFigures, Proof, Source, Split, Subject, Verdict as Granted, draft,
-    pick_placement,
+    Bounds, Denial, Draft, Ledger, Parts, Place, Placement, PoolFigures, Proof, Source, Subject, Verdict as Granted,
+    draft, pick_placement,
 };
 use motorpool_vocab::{Bytes, Claim, EngineKey, Spawn};
 
@@ -38,12 +38,13 @@ impl Floor {
                 let charged = self.ledger.committed().saturating_sub(before);
                 let shared = placement.claim.total().saturating_sub(charged);
                 self.keys.push((spawn, key.clone()));
-                let parts = parts_of(&drafted, Some(&placement.split), &placement.claim);
-                let launch = launch(&key, &drafted, (parts, &placement.claim));
+                let parts = parts_of(&drafted, Some(&placement), &placement.claim);
+                let launch = launch(&key, (&drafted, drafted.source_of(Some(&placement))), (parts, &placement.claim));
                 Launch { shared_bytes: shared.get(), ..launch }
             }
             Err(proof) => {
-                let launch = launch(&key, &drafted, (parts_of(&drafted, None, &proof.claim), &proof.claim));
+                let parts = parts_of(&drafted, None, &proof.claim);
+                let launch = launch(&key, (&drafted, drafted.source_of(None)), (parts, &proof.claim));
                 Launch { verdict: self.never(key, proof), ..launch }
             }
         }
@@ -75,10 +76,10 @@ fn beside(denial: &Denial, holders: &[(EngineKey, Bytes)]) -> String {
     )
 }
 
-fn launch(key: &EngineKey, drafted: &Draft, (parts, claim): (Vec<Part>, &Claim)) -> Launch {
+fn launch(key: &EngineKey, (drafted, source): (&Draft, Source), (parts, claim): (Vec<Part>, &Claim)) -> Launch {
     Launch {
         key: key.to_string(),
-        source: drafted.source.as_str().to_owned(),
+        source: source.as_str().to_owned(),
         context: drafted.plan.context_per_slot,
         clamped_from: drafted.clamped_from,
         slots: drafted.plan.slots,
@@ -91,11 +92,21 @@ fn launch(key: &EngineKey, drafted: &Draft, (parts, claim): (Vec<Part>, &Claim))
     }
 }
 
-/// By part where that is known; what is known only as a whole, or goes nowhere, is one part.
-fn parts_of(drafted: &Draft, split: Option<&Split>, claim: &Claim) -> Vec<Part> {
-    match (&drafted.load.parts, split) {
-        (Parts::Known { footprint, mapping, .. }, Some(split)) => by_part(footprint, split, *mapping),
-        _ => vec![Part { part: whole(drafted.source).to_owned(), amounts: amounts(claim) }],
+/// By part where that is known; what is known only as a whole, or goes nowhere, is one part. Of what was learned nobody
+/// knows what it is for, only which of it are pages of files.
+fn parts_of(drafted: &Draft, placement: Option<&Placement>, claim: &Claim) -> Vec<Part> {
+    let source = drafted.source_of(placement);
+    match (&drafted.load.parts, placement) {
+        (Parts::Known { footprint, mapping, .. }, Some(placement)) if placement.estimate.is_none() => {
+            by_part(footprint, &placement.split, *mapping)
+        }
+        (_, Some(placement)) if placement.estimate.is_some() => {
+            let files = Claim { ram_private: Bytes::ZERO, device: [].into(), ..claim.clone() };
+            let own = Claim { ram_files: [].into(), ..claim.clone() };
+            let part = |part: &str, claim: &Claim| Part { part: part.to_owned(), amounts: amounts(claim) };
+            vec![part("mapped files", &files), part(whole(source), &own)]
+        }
+        _ => vec![Part { part: whole(source).to_owned(), amounts: amounts(claim) }],
     }
 }
 
@@ -104,6 +115,8 @@ const fn whole(source: Source) -> &'static str {
         Source::Declared => "declared",
         Source::Estimated => "estimated",
         Source::FileSize => "by its files' size",
+        Source::Learned => "learned",
+        Source::Measured => "measured",
     }
 }
 

@@ -4,7 +4,7 @@
 //! | host | from |
 //! | --- | --- |
 //! | `--on HOST.toml` | the file |
-//! | this machine | its memory, its graphics devices and the configuration |
+//! | this machine | its memory, its graphics devices, the configuration, and what earlier loads taught |
 //!
 //! What launches take is laid out on the empty host, each beside those before it. Whether they fit now, and what would go
 //! for them, a running daemon says of its own pool; it is not asked about another machine.
@@ -28,7 +28,7 @@ use crate::{
 use motorpool_broker::{Bounds, Subject};
 use motorpool_catalog::{Manifest, Model};
 use motorpool_pool::{Facts, StartFault, copies};
-use motorpool_supervisor::Checker;
+use motorpool_supervisor::{Checker, Notebook};
 use motorpool_vocab::{EngineKey, FailureClass};
 use sheet::Sheet;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) async fn plan(
         .map(|name| settings.catalog.resolve(name).map(Arc::clone).map_err(ModelError::from))
         .collect::<Result<_, _>>()?;
     let subject = |(key, model): (EngineKey, Arc<Model>)| {
-        let facts = look_at(dirs, &settings, &model).map_err(|fault| unusable(&fault))?;
+        let facts = look_at(dirs, (&settings, &command), &model).map_err(|fault| unusable(&fault))?;
         Ok::<_, Failure>((key, subject_of(&model, &facts, &command)))
     };
     let wanted: Vec<_> = copies(&models, command.replicas).into_iter().map(subject).collect::<Result<_, _>>()?;
@@ -67,7 +67,7 @@ pub(super) async fn explain(
 }
 
 /// What a build looks at first. A plan needs no program: one that is not there was not measured.
-fn look_at(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<Facts, StartFault> {
+fn look_at(dirs: &Dirs, (settings, command): (&Settings, &Plan), model: &Model) -> Result<Facts, StartFault> {
     let (for_programs, for_measurements) = (dirs.clone(), dirs.clone());
     let (config, store) = (settings.config.clone(), Store::new(dirs));
     let program = move |manifest: &Manifest| daemon::locate_program(&for_programs, &config, manifest);
@@ -76,6 +76,8 @@ fn look_at(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<Facts, Sta
         Box::new(move |model| daemon::locate_model(&store, model)),
         Box::new(move |program| calibration_of(&for_measurements, program)),
     );
+    // What was learned here is not known of another machine.
+    let checker = if command.on.is_none() { checker.with_lessons(Notebook::look_at(&dirs.state)) } else { checker };
     let manifest = settings.catalog.manifest(&model.engine).expect("Catalog::new: every model has an engine");
     checker.check(manifest, model)
 }

@@ -21,6 +21,7 @@ struct Answer {
 #[derive(Deserialize)]
 struct Outlook {
     key: String,
+    source: Option<String>,
     plan: Option<Planned>,
     claim: Option<Claimed>,
     outcome: String,
@@ -78,7 +79,8 @@ fn enter(outlooks: Vec<Outlook>, sheet: &mut Sheet) {
 /// The launch that it judged, which may be another one than on an empty host.
 fn judged(outlook: &Outlook) -> Option<Judged> {
     let (plan, claim) = (outlook.plan.as_ref()?, outlook.claim.as_ref()?);
-    Some(Judged { context: plan.context_per_slot, slots: plan.slots, total_bytes: claim.total_bytes })
+    let source = outlook.source.clone().unwrap_or_default();
+    Some(Judged { context: plan.context_per_slot, slots: plan.slots, total_bytes: claim.total_bytes, source })
 }
 
 fn verdict(outlook: Outlook) -> Verdict {
@@ -102,8 +104,9 @@ mod tests {
     fn every_outcome_is_known_and_an_unknown_one_is_no_promise() {
         let of = |outcome: &str| {
             let (victims, why) = (vec!["e:b:0".to_owned()], Some("because".to_owned()));
-            let (plan, claim) = (None, None);
-            verdict(Outlook { key: "e:a:0".into(), plan, claim, outcome: outcome.into(), victims, reason: None, why })
+            let (source, plan, claim) = (None, None, None);
+            let key = "e:a:0".into();
+            verdict(Outlook { key, source, plan, claim, outcome: outcome.into(), victims, reason: None, why })
         };
         let keys = vec!["e:b:0".to_owned()];
         assert_eq!(of("resident"), Verdict::Resident);

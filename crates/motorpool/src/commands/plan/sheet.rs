@@ -44,7 +44,7 @@ pub(crate) struct Pool {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Launch {
     pub(crate) key: String,
-    /// Where the figures come from: `declared`, `estimated` from the header, `file-size`.
+    /// Where the figures come from: `declared`, `estimated` from the header, `file-size`, `learned` from earlier loads.
     pub(crate) source: String,
     /// Tokens per slot.
     pub(crate) context: u32,
@@ -69,6 +69,8 @@ pub(crate) struct Judged {
     pub(crate) context: u32,
     pub(crate) slots: u32,
     pub(crate) total_bytes: u64,
+    /// Where that figure comes from: as `source` above, or `measured` of an engine that runs.
+    pub(crate) source: String,
 }
 
 /// A part of a launch, by place.
@@ -161,11 +163,11 @@ impl Launch {
 
     /// Said when the running pool would start it otherwise than it was laid out.
     fn in_the_pool(&self) -> String {
-        let Some(Judged { context, slots, total_bytes }) = &self.judged else { return String::new() };
-        if (*context, *slots) == (self.context, self.slots) {
+        let Some(Judged { context, slots, total_bytes, source }) = &self.judged else { return String::new() };
+        if (context, slots, source) == (&self.context, &self.slots, &self.source) {
             return "in the running pool: ".to_owned();
         }
-        format!("in the running pool ({context} tokens, {slots} slots, {}): ", Bytes::new(*total_bytes))
+        format!("in the running pool ({context} tokens, {slots} slots, {}, {source}): ", Bytes::new(*total_bytes))
     }
 
     fn shared(&self) -> String {
@@ -289,10 +291,10 @@ mod tests {
 
     #[test]
     fn what_the_running_pool_would_start_is_said_where_it_is_another() {
-        let judged = |context| Some(Judged { context, slots: 2, total_bytes: 3 << 30 });
+        let judged = |context| Some(Judged { context, slots: 2, total_bytes: 3 << 30, source: "estimated".into() });
         let text = |context| sheet(vec![Launch { judged: judged(context), ..launch(Verdict::Fits) }]).for_people();
         assert!(text(8192).contains("\nin the running pool: fits\n"), "{}", text(8192));
-        let other = "\nin the running pool (4096 tokens, 2 slots, 3.0 GiB): fits\n";
+        let other = "\nin the running pool (4096 tokens, 2 slots, 3.0 GiB, estimated): fits\n";
         assert!(text(4096).contains(other), "{}", text(4096));
     }
 

@@ -32,6 +32,7 @@ fn subject() -> Subject {
         shape: None,
         calibration: Calibration::default(),
         settings,
+        lessons: [].into(),
     }
 }
 
@@ -179,7 +180,7 @@ proptest! {
     fn the_parts_of_a_placement_are_its_claim(footprint in footprints(), bounds in hosts(), mapping in mappings()) {
         let files = vec![file(7, footprint.weights())];
         let parts = Parts::Known { footprint: footprint.clone(), files, mapping };
-        let load = motorpool_broker::Load { parts, choice: Choice::default() };
+        let load = motorpool_broker::Load { parts, choice: Choice::default(), learned: motorpool_broker::Learned::default() };
         if let Ok(placement) = pick_placement(&Ledger::new(bounds), &load) {
             let mut total = amounts(&placement.claim);
             total.devices.retain(|_, bytes| *bytes > 0);
