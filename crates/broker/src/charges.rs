@@ -21,7 +21,7 @@ pub(crate) struct Weighed {
     pub(crate) devices: Few,
     /// Each file once.
     files: Few,
-    ram_private: u64,
+    pub(crate) ram_private: u64,
     pub(crate) accelerated: u64,
     on_devices: u128,
 }
@@ -127,6 +127,16 @@ impl Weighed {
     pub(crate) fn whole(&self) -> u128 {
         let files = self.files.iter().map(|(_, bytes)| u128::from(*bytes)).sum::<u128>();
         self.on_devices + u128::from(self.ram_private) + files
+    }
+
+    /// Everything in it but files.
+    pub(crate) fn private(&self) -> u128 {
+        self.on_devices + u128::from(self.ram_private)
+    }
+
+    /// What of it is on device `n`.
+    pub(crate) fn on_device(&self, n: usize) -> u128 {
+        self.devices.iter().filter(|(device, _)| *device == n).map(|(_, bytes)| u128::from(*bytes)).sum()
     }
 
     pub(crate) fn uses_ram(&self) -> bool {

@@ -1,8 +1,10 @@
 //! [`Denial`]: a refusal for want of capacity, with its arithmetic.
 //!
 //! `Display` is the contract's `<reason>` (capacity.md §7), which harnesses search for; [`Denial::prose`] is for people.
+//! A refusal that a shorter context would avoid is the context's: it has a line of its own ([`Denial::refuser`]), so that
+//! no build counts twice.
 //! Building one writes nothing: that is for the program, once per refused build.
-use crate::{Bounds, Excess, HostShape, Proof, Which};
+use crate::{Bounds, Excess, HostShape, Proof, RefusedContext, Which};
 use motorpool_vocab::{Bytes, Claim, DeviceId, EngineKey, GIB};
 use std::{fmt, time::Duration};
 
@@ -21,6 +23,8 @@ pub struct Denial {
     pub requested: Claim,
     /// What was passed.
     pub reason: Reason,
+    /// The context that is not to be had, when that alone is what is refused.
+    pub context: Option<RefusedContext>,
     /// Everything that was reserved then, whether it could go or not.
     pub committed: Bytes,
     /// What holds the memory and cannot go, largest first.
@@ -100,8 +104,19 @@ impl Denial {
     }
 
     fn of(key: EngineKey, requested: Claim, reason: Reason, bounds: &Bounds) -> Self {
-        let (holders, tenants) = (vec![], vec![]);
-        Self { key, requested, reason, committed: Bytes::ZERO, holders, tenants, shares: bounds.into() }
+        let (committed, holders, tenants, context) = (Bytes::ZERO, vec![], vec![], None);
+        Self { key, requested, reason, context, committed, holders, tenants, shares: bounds.into() }
+    }
+
+    /// The same as the refusal of a context, if it is one.
+    #[must_use]
+    pub fn of_context(self, context: Option<RefusedContext>) -> Self {
+        Self { context, ..self }
+    }
+
+    /// Who refuses, in the words of the contract's line: `capacity broker` or `context admission`.
+    pub fn refuser(&self) -> &'static str {
+        if self.context.is_some() { "context admission" } else { "capacity broker" }
     }
 
     /// The same beside what was reserved.
@@ -174,7 +189,8 @@ impl Denial {
     }
 
     fn needs(&self) -> String {
-        format!("{} needs {}", self.key.model(), Gib(self.requested.total()))
+        let needs = format!("{} needs {}", self.key.model(), Gib(self.requested.total()));
+        self.context.map_or(needs.clone(), |context| format!("{needs} with {} tokens of context", Count(context.asked)))
     }
 
     /// Goes on from what it needs.
@@ -230,6 +246,9 @@ impl Denial {
     }
 
     fn helps(&self, excess: &Excess) -> String {
+        if let Some(context) = self.context {
+            return format!("A context of {} tokens would fit.", Count(context.fits));
+        }
         let unpin = if self.holders.is_empty() { "" } else { "unpinning one of them, " };
         match excess.which {
             // A smaller model is no answer: each of them fits.
@@ -301,11 +320,25 @@ fn sentence(first: &str, rest: &str) -> String {
 
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "budget exhausted: would commit {} against {}", self.would_commit().get(), self.bound().get())?;
-        match &self.reason {
-            Reason::Bound(excess) => excess.which.fmt(f),
-            Reason::Measured(_) => f.write_str(" (measured free graphics memory)"),
+        match self.context {
+            Some(context) => write!(f, "{} tokens/turn", context.asked)?,
+            None => f.write_str("budget exhausted:")?,
         }
+        write!(f, " would commit {} against {}", self.would_commit().get(), self.bound().get())?;
+        match &self.reason {
+            Reason::Bound(excess) => excess.which.fmt(f)?,
+            Reason::Measured(_) => f.write_str(" (measured free graphics memory)")?,
+        }
+        self.context.map_or(Ok(()), |context| write!(f, "; {} would fit", context.fits))
+    }
+}
+
+/// Tokens for people, of nine digits at most: headers may claim anything.
+struct Count(u32);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.min(999_999_999).fmt(f)
     }
 }
 
@@ -357,7 +390,8 @@ mod tests {
         {
             for bounds in [discrete(), plain()] {
                 let denial = bound(which.clone(), would, limit, &bounds);
-                all.extend([denial.clone(), denial.with_holders(vec![(key("pinned"), limit), (key("other"), would)])]);
+                let held = denial.clone().with_holders(vec![(key("pinned"), limit), (key("other"), would)]);
+                all.extend([denial, held]);
             }
         }
         all
@@ -389,6 +423,31 @@ mod tests {
                 assert!(expression.as_ref().expect("an expression").is_match(&line), "{line}");
             }
         }
+    }
+
+    fn too_long(asked: u32, fits: u32, which: Which) -> Denial {
+        bound(which, Bytes::gib(9), Bytes::gib(8), &discrete()).of_context(Some(RefusedContext { asked, fits }))
+    }
+
+    #[test]
+    fn the_refusal_of_a_context_has_a_line_of_its_own_that_no_harness_counts_as_want_of_capacity() {
+        let denial = too_long(131_072, 32_768, Which::Device(DeviceId("GPU-1".into())));
+        let line = format!("{} denied {}: {denial}", denial.refuser(), denial.key);
+        let figures = "131072 tokens/turn would commit 9663676416 against 8589934592 (device GPU-1); 32768 would fit";
+        assert_eq!(line, format!("context admission denied llama-server:big:0: {figures}"));
+        assert!(!Regex::new(r"capacity broker denied|budget exhausted").expect("valid").is_match(&line), "{line}");
+        assert_eq!(bound(Which::Total, Bytes::gib(9), Bytes::gib(8), &plain()).refuser(), "capacity broker");
+    }
+
+    #[test]
+    fn people_are_told_which_context_would_fit() {
+        let prose = too_long(131_072, 32_768, Which::SystemMemory).prose();
+        assert_eq!(
+            prose,
+            "big needs 9.0 GiB with 131072 tokens of context, 9.0 GiB of it in system memory, more than the 8.0 GiB that is ours there. A context of 32768 tokens would fit."
+        );
+        let absurd = too_long(u32::MAX, u32::MAX - 1, Which::Total).prose();
+        assert!(absurd.contains("999999999 tokens") && !absurd.contains("4294967"), "{absurd}");
     }
 
     #[test]

@@ -6,11 +6,13 @@
 //! | the header of its files | the estimate by part, of the plan that gives up least and could ever fit |
 //! | the files' sizes only | the formula of capacity.md §6 and the prompt cache, as a whole |
 use crate::{
-    ALL_LAYERS, Choice, Fitted, HostShape, KvType, LaunchPlan, Learned, Ledger, Lesson, Load, Mapping, Parts,
-    Placement, Policy, Query, Room, Scale, Sized, Sizing, Wishes, pick_room, plan_launch,
+    ALL_LAYERS, Beside, Choice, ContextWish, Fitted, HostShape, KvType, LaunchPlan, Learned, Ledger, Lesson, Load,
+    Mapping, Parts, Placement, Policy, Query, Room, Scale, Sized, Sizing, Wishes,
+    growth::{grow, has_fast_room},
+    pick_room, plan_launch,
 };
 use motorpool_gguf::{
-    Calibration, FlashAttention, KvLayout, LaunchSettings, ModelShape, Purpose, SlidingWindow, TensorType, estimate,
+    Calibration, FlashAttention, Footprint, KvLayout, LaunchSettings, ModelShape, Purpose, SlidingWindow, TensorType,
     estimate_unreadable,
 };
 use motorpool_vocab::{Bytes, Claim, FileId, Spawn};
@@ -30,10 +32,12 @@ pub struct Subject {
     pub declared: Option<Bytes>,
     /// What its operator says about its place.
     pub choice: Choice,
-    /// Every shard of it, with its size.
+    /// Every shard of it, then of its draft model, with its size.
     pub files: Vec<(FileId, Bytes)>,
     /// What its header says.
     pub shape: Option<Arc<ModelShape>>,
+    /// What is loaded beside it.
+    pub beside: Beside,
     /// What was measured of its engine.
     pub calibration: Calibration,
     /// What is set whatever the plan.
@@ -81,6 +85,8 @@ pub struct Draft {
     pub plan: LaunchPlan,
     /// The context that was wanted, when less was planned.
     pub clamped_from: Option<u32>,
+    /// The context that would have been enough, when there was room for more.
+    pub grown_from: Option<u32>,
     /// What is to be placed.
     pub load: Load,
     /// Where that comes from, before what was learned; see [`Draft::source_of`].
@@ -100,6 +106,15 @@ pub enum Source {
     Learned,
     /// What its child really takes.
     Measured,
+}
+
+impl Subject {
+    /// The same as if it had no context to grow to.
+    #[must_use]
+    pub fn ungrown(self) -> Self {
+        let wishes = Wishes { context_target: ContextWish::Unasked, ..self.wishes };
+        Self { wishes, ..self }
+    }
 }
 
 impl Source {
@@ -161,14 +176,14 @@ pub fn draft(ledger: &Ledger, fixed: &[Spawn], subject: &Subject) -> Draft {
 
 /// Context and slots are given up before layers leave the devices; only what cannot be there at its floor may spill.
 fn estimated((ledger, fixed): (&Ledger, &[Spawn]), subject: &Subject, shape: &ModelShape) -> Draft {
-    let load = |plan: &LaunchPlan, choice: &Choice| Load {
-        parts: parts(ledger, subject, shape, plan),
-        choice: choice.clone(),
-        learned: Learned::of(&subject.lessons, *plan, Source::Estimated),
-    };
+    let load = |plan: &LaunchPlan, choice: &Choice| load_of(ledger, (subject, shape), (plan, choice));
     let size = |plan: &LaunchPlan| {
-        let footprint = estimate(shape, &subject.settings.with(plan), &subject.calibration);
-        Sized { weights: footprint.weights(), cache: footprint.cache() }
+        let footprint = footprint_of(subject, shape, plan);
+        let of_draft = footprint.draft.as_deref().map(|draft| (draft.weights(), draft.cache())).unwrap_or_default();
+        Sized {
+            weights: Bytes::sum([footprint.weights(), footprint.projector, of_draft.0]),
+            cache: footprint.cache().saturating_add(of_draft.1),
+        }
     };
     let could = |plan: &LaunchPlan, choice: &Choice| could_fit(ledger, fixed, &load(plan, choice));
     let (wishes, sizing) = (wishes_of(subject), sizing_of(ledger));
@@ -178,16 +193,17 @@ fn estimated((ledger, fixed): (&Ledger, &[Spawn]), subject: &Subject, shape: &Mo
     let may_spill = subject.choice.gpu_layers.is_none() && !ledger.bounds().cards.is_empty();
     let Fitted { plan, clamped_from } =
         if may_spill && !could(&first.plan, &unspilled) { planned(&subject.choice) } else { first };
-    Draft { load: load(&plan, &subject.choice), plan, clamped_from, source: Source::Estimated }
+    let has_room = |plan: &LaunchPlan| has_fast_room(ledger, &load(plan, &unspilled));
+    let grown = if clamped_from.is_none() { grow(&plan, &wishes, &has_room) } else { None };
+    let grown_from = grown.map(|_| plan.context_per_slot);
+    let plan = grown.unwrap_or(plan);
+    Draft { load: load(&plan, &subject.choice), plan, clamped_from, grown_from, source: Source::Estimated }
 }
 
 /// Slots that nobody asked for are as many as the header says fit what is declared, else one.
 fn whole(ledger: &Ledger, subject: &Subject, (declared, shape): (Option<Bytes>, Option<&ModelShape>)) -> Draft {
     let holds = |plan: &LaunchPlan| match (declared, shape) {
-        (Some(declared), Some(shape)) => {
-            let footprint = estimate(shape, &subject.settings.with(plan), &subject.calibration);
-            footprint.on_processor() <= declared
-        }
+        (Some(declared), Some(shape)) => footprint_of(subject, shape, plan).on_processor() <= declared,
         _ => false,
     };
     // Neither a wish nor one slot is given up for a size that does not follow from the plan.
@@ -197,7 +213,7 @@ fn whole(ledger: &Ledger, subject: &Subject, (declared, shape): (Option<Bytes>, 
     let source = if declared.is_some() { Source::Declared } else { Source::FileSize };
     let learned = Learned::of(&subject.lessons, plan, source);
     let load = Load { parts: lump(subject), choice: subject.choice.clone(), learned };
-    Draft { load, plan, clamped_from: None, source }
+    Draft { load, plan, clamped_from: None, grown_from: None, source }
 }
 
 /// An engine refuses a cache in blocks that do not divide its heads.
@@ -207,12 +223,26 @@ fn wishes_of(subject: &Subject) -> Wishes {
     Wishes { kv, ..subject.wishes.clone() }
 }
 
+/// What an estimated launch of `plan` is to place.
+pub(crate) fn load_of(
+    ledger: &Ledger,
+    (subject, shape): (&Subject, &ModelShape),
+    (plan, choice): (&LaunchPlan, &Choice),
+) -> Load {
+    let learned = Learned::of(&subject.lessons, *plan, Source::Estimated);
+    Load { parts: parts(ledger, subject, shape, plan), choice: choice.clone(), learned }
+}
+
+fn footprint_of(subject: &Subject, shape: &ModelShape, plan: &LaunchPlan) -> Footprint {
+    subject.beside.estimate(shape, &subject.settings.with(plan), &subject.calibration)
+}
+
 fn parts(ledger: &Ledger, subject: &Subject, shape: &ModelShape, plan: &LaunchPlan) -> Parts {
     let mapping = match ledger.bounds().shape {
         HostShape::Unified => Mapping::Everything,
         HostShape::DiscreteGpu | HostShape::SystemRam => Mapping::SystemMemory,
     };
-    let footprint = estimate(shape, &subject.settings.with(plan), &subject.calibration);
+    let footprint = footprint_of(subject, shape, plan);
     Parts::Known { footprint, files: subject.files.clone(), mapping }
 }
 
@@ -223,16 +253,16 @@ fn lump(subject: &Subject) -> Parts {
         return Parts::Lump(Claim::private(declared));
     }
     let size = Bytes::sum(subject.files.iter().map(|(_, bytes)| *bytes));
-    let beside = estimate_unreadable(size, None).saturating_sub(size);
+    let beside = estimate_unreadable(size, subject.beside.projector).saturating_sub(size);
     Parts::Lump(Claim {
-        ram_private: beside.saturating_add(subject.settings.prompt_cache),
+        ram_private: Bytes::sum([beside, subject.beside.adapters(), subject.settings.prompt_cache]),
         ram_files: subject.files.iter().copied().collect(),
         ..Claim::default()
     })
 }
 
 /// Whether there would be room with everything gone that can go.
-fn could_fit(ledger: &Ledger, fixed: &[Spawn], load: &Load) -> bool {
+pub(crate) fn could_fit(ledger: &Ledger, fixed: &[Spawn], load: &Load) -> bool {
     let policy = Policy::default();
     let query = Query { load, elders: &[], leaving: &[], draining: &[], fixed, policy };
     !matches!(pick_room(ledger, &query, &[]), Room::Never(_))
@@ -253,45 +283,11 @@ fn sizing_of(ledger: &Ledger) -> Sizing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BudgetSetting, Card, ContextWish, Host, Verdict, pick_placement};
-    use motorpool_gguf::{read_header, write};
-    use std::io::Cursor;
-
-    fn ledger(budget: Bytes) -> Ledger {
-        let host = Host { ram: Bytes::gib(64), budget: BudgetSetting::explicit(budget), ..Host::default() };
-        Ledger::new(host.bounds())
-    }
-
-    fn shape() -> ModelShape {
-        shape_of(&write::Smoke::default().writer())
-    }
-
-    fn shape_of(writer: &write::Writer) -> ModelShape {
-        let bytes = writer.finish();
-        let length = u64::try_from(bytes.len()).expect("small");
-        ModelShape::of(&[read_header(Cursor::new(bytes), length).expect("whole")]).expect("a llama")
-    }
-
-    /// The smoke model with a long context and an engine that takes nothing beside it.
-    fn subject() -> Subject {
-        let settings = FixedSettings {
-            batch: BatchRule::Fixed { logical: 512, physical: 512 },
-            purpose: Purpose::Generate,
-            sliding_window: SlidingWindow::Window,
-            checkpoints: 0,
-            prompt_cache: Bytes::mib(64),
-        };
-        Subject {
-            wishes: Wishes { context_own: Some(1 << 20), ..Wishes::default() },
-            declared: None,
-            choice: Choice::default(),
-            files: vec![(FileId { device: 1, inode: 2, size: 3, mtime_nanos: 4 }, Bytes::mib(500))],
-            shape: Some(Arc::new(shape())),
-            calibration: Calibration::default(),
-            settings,
-            lessons: Arc::default(),
-        }
-    }
+    use crate::{
+        Card, Host, Verdict, pick_placement,
+        testing::{ledger, shape, shape_of, subject},
+    };
+    use motorpool_gguf::write;
 
     fn total(draft: &Draft) -> Bytes {
         match &draft.load.parts {
@@ -383,6 +379,61 @@ mod tests {
         let tiny = Ledger::new(host(Bytes::mib(100)).bounds());
         let spilled = draft(&tiny, &[], &subject());
         assert_eq!((spilled.clamped_from, spilled.plan.context_per_slot), (None, 65_536), "no context helps there");
+    }
+
+    /// A card of so many MiB that may be reserved, beside much memory.
+    fn card(mib: u64) -> Ledger {
+        let cards = vec![Card::new("CUDA0", Bytes::new(Bytes::mib(mib).get() * 1000 / 950 + 1))];
+        let host = Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(128), cards, ..Host::default() };
+        Ledger::new(host.bounds())
+    }
+
+    fn towards(tokens: u32) -> Subject {
+        let subject = subject();
+        let wishes = Wishes { context_target: ContextWish::Tokens(tokens), slots: Some(2), ..subject.wishes };
+        Subject { wishes, ..subject }
+    }
+
+    #[test]
+    fn context_grows_to_the_target_where_there_is_room_beside_what_is_there() {
+        let mut ledger = ledger(Bytes::gib(8));
+        let grown = draft(&ledger, &[], &towards(131_072));
+        assert_eq!((grown.plan.context_per_slot, grown.plan.slots, grown.grown_from), (131_072, 2, Some(65_536)));
+        let ungrown = draft(&ledger, &[], &towards(131_072).ungrown());
+        assert_eq!((ungrown.plan.context_per_slot, ungrown.grown_from), (65_536, None));
+        assert_eq!(
+            ledger.reserve(Spawn(1), Claim::private(Bytes::gib(8).saturating_sub(Bytes::mib(1)))),
+            Verdict::Admit
+        );
+        let beside = draft(&ledger, &[], &towards(131_072));
+        assert_eq!((beside.plan.context_per_slot, beside.grown_from), (65_536, None), "nobody goes for growth");
+    }
+
+    #[test]
+    fn context_grows_on_cards_alone_and_only_where_room_is_proven() {
+        let ample = card(4 << 10);
+        assert_eq!(draft(&ample, &[], &towards(131_072)).plan.context_per_slot, 131_072);
+        let on_card = |tokens| {
+            let wishes = Wishes { context: ContextWish::Tokens(tokens), slots: Some(2), ..subject().wishes };
+            let drafted = draft(&ample, &[], &Subject { wishes, ..subject() });
+            Bytes::sum(pick_placement(&ample, &drafted.load).expect("it fits").claim.device.into_values())
+        };
+        let between = Bytes::new(u64::midpoint(on_card(65_536).get(), on_card(1 << 20).get()));
+        let tight = card(between.get() >> 20);
+        let grown = draft(&tight, &[], &towards(1 << 20));
+        assert!(
+            (81_920..1 << 20).contains(&grown.plan.context_per_slot),
+            "as much as the card holds: {:?}",
+            grown.plan
+        );
+        let placed = pick_placement(&tight, &grown.load).expect("it fits");
+        assert_eq!(placed.split.gpu_layers, 3, "every layer and the output");
+        for gpu_layers in [0, 1] {
+            let choice = Choice { gpu_layers: Some(gpu_layers), ..Choice::default() };
+            let stays = draft(&ample, &[], &Subject { choice, ..towards(131_072) });
+            assert_eq!(stays.grown_from, None, "{gpu_layers} layers on the card");
+        }
+        assert_eq!(draft(&ledger(Bytes::ZERO), &[], &towards(131_072)).grown_from, None, "not enforced");
     }
 
     #[test]

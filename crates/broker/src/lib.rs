@@ -18,9 +18,9 @@
 //! | what kind of machine, what may be reserved | `host.rs`, `bounds.rs`, `budget.rs` |
 //! | what is reserved, does this fit | `ledger.rs`, `limits.rs`, `lines.rs`, `charges.rs`, `scratch.rs` |
 //! | which layers go where, what that claims | `placement.rs`, `cut.rs`, `split.rs` |
-//! | who goes for it | `room.rs`, `victims.rs`; by what a driver says is missing: `measured.rs` |
-//! | how a refusal reads | `denial.rs` |
-//! | context, slots, KV type | `plan.rs`, `draft.rs` |
+//! | who goes for it | `room.rs`, `victims.rs`, `slack.rs`; by what a driver says is missing: `measured.rs` |
+//! | how a refusal reads, and whether it is the context's | `denial.rs`, `admission.rs` |
+//! | context, slots, KV type, what is loaded beside | `plan.rs`, `growth.rs`, `draft.rs`, `beside.rs` |
 //! | what earlier loads taught | `learned.rs` |
 //!
 //! Invariants, each a property test:
@@ -30,12 +30,15 @@
 //!   ledger holds that a spawn has at most one; that the right spawns have one is `pool`'s P9.)
 //! * **B3** a claim over several devices is granted or refused whole.
 //! * **P10** victim sets are sufficient, irredundant and lexicographically optimal, over every placement.
+mod admission;
+mod beside;
 mod bounds;
 mod budget;
 mod charges;
 mod cut;
 mod denial;
 mod draft;
+mod growth;
 mod host;
 mod learned;
 mod ledger;
@@ -47,9 +50,14 @@ mod placement;
 mod plan;
 mod room;
 mod scratch;
+mod slack;
 mod split;
+#[cfg(test)]
+mod testing;
 mod victims;
 
+pub use admission::{RefusedContext, refused_context};
+pub use beside::{Beside, DraftModel};
 pub use bounds::{Bounds, CardBounds, Spilling};
 pub use budget::{Budget, BudgetSetting};
 pub use denial::{Cause, Denial, Measured, Reason, Shares};
@@ -66,4 +74,4 @@ pub use room::{Candidate, Proof, Query, Room, Standing, pick_room};
 pub use split::{ALL_LAYERS, Choice, Load, Mapping, Parts, Split};
 pub use victims::Policy;
 // What `pool` hands through from the header to the estimate, and what an engine says that it took.
-pub use motorpool_gguf::{Calibration, ModelShape, Purpose, Reported, SlidingWindow};
+pub use motorpool_gguf::{Adapter, Calibration, ModelShape, Purpose, Reported, SlidingWindow};

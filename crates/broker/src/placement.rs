@@ -119,7 +119,8 @@ fn lump_in_memory(claim: &Claim, load: &Load, shape: HostShape) -> Placement {
     Placement { claim: Claim { accelerated: whole, ..claim.clone() }, split, company: Company::Any, estimate: None }
 }
 
-/// One lump on one card, else in system memory.
+/// One lump on one card, else in system memory. It is not spread: nobody knows where it can be cut, and an engine that was
+/// told shares of something unknown would fill one card past what was granted there (B3).
 fn lumps(claim: &Claim, load: &Load, (views, spilling): (&[View], Spilling)) -> Vec<Placement> {
     let whole = claim.total();
     let on = |(id, _): (DeviceId, Bytes)| Placement {

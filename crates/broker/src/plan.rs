@@ -4,6 +4,7 @@
 //! context   configured ─► preferred by the profile ─► the model's own, at most 65,536
 //! slots     configured ─► by the fast memory, lowered to what is left beside the others
 //! to fit    a slot less, … one slot ─► context down to its floor, in steps of 1,024 ─► refused with the numbers
+//! to spare  context up to the catalog's target, for slots beyond two: `growth.rs`
 //! ```
 //!
 //! Boundary: what a combination takes is asked through [`Sized`], whether it could ever fit through `fits`; both are
@@ -28,6 +29,8 @@ pub struct Wishes {
     pub context: ContextWish,
     /// The least tokens per slot that are of use, as configured.
     pub context_min: Option<u32>,
+    /// What the context may grow to where there is room (`growth.rs`); unasked: it does not.
+    pub context_target: ContextWish,
     /// Requests at a time, as configured.
     pub slots: Option<u32>,
     /// KV cache type, as configured.

@@ -4,6 +4,7 @@ use crate::{
     charges::{Charges, Numbers, Weighed, quantity},
     lines::LineId,
     placement::{Attempt, View},
+    slack::Slack,
 };
 use motorpool_vocab::{Bytes, Claim, Spawn};
 use std::collections::BTreeSet;
@@ -41,12 +42,30 @@ impl<'a> Scratch<'a> {
     }
 
     pub(crate) fn add_line(&mut self, line: LineId) {
-        self.charges.add(self.ledger.lines().weighed(line));
+        self.add(self.ledger.lines().weighed(line));
     }
 
     /// Takes away a line that is in it.
     pub(crate) fn remove_line(&mut self, line: LineId) {
-        self.charges.remove(self.ledger.lines().weighed(line));
+        self.remove(self.ledger.lines().weighed(line));
+    }
+
+    pub(crate) fn add(&mut self, line: &Weighed) {
+        self.charges.add(line);
+    }
+
+    /// Takes away what is in it.
+    pub(crate) fn remove(&mut self, line: &Weighed) {
+        self.charges.remove(line);
+    }
+
+    /// What `attempt`, which fits, leaves of every bound that it meets.
+    pub(crate) fn slack(&self, attempt: &Attempt) -> Slack {
+        let slack = self
+            .ledger
+            .limits()
+            .map_or_else(Slack::endless, |limits| Slack::of(limits, &self.charges, &attempt.weighed));
+        if attempt.placement.company == Company::Alone { slack.alone() } else { slack }
     }
 
     /// Its sums, to go back to: cheaper than undoing one by one.

@@ -119,7 +119,8 @@ impl Parts {
     /// are not known.
     pub fn beside_buffers(&self, split: &Split) -> Option<Bytes> {
         let Self::Known { footprint: f, .. } = self else { return None };
-        let always = Bytes::sum([f.prompt_cache, f.checkpoints, f.baseline]);
+        let of_draft = f.draft.as_ref().map_or(Bytes::ZERO, |draft| draft.checkpoints);
+        let always = Bytes::sum([f.prompt_cache, f.checkpoints, f.baseline, f.guesses, of_draft]);
         let (on_cards, offloads) = (!split.devices.is_empty(), split.gpu_layers > 0);
         let projector = if on_cards { Bytes::ZERO } else { f.projector };
         // Where devices share system memory, so do their drivers.
@@ -149,10 +150,11 @@ impl Planned<'_> {
     pub(crate) fn units(&self, gpu_layers: u32, cpu_moe: u32) -> Vec<Bytes> {
         let begin = self.n_units().saturating_sub(gpu_layers);
         let layer = |(n, layer): (u32, &LayerBytes)| {
-            let own = layer.dense.file.saturating_add(layer.cache);
+            let own = Bytes::sum([layer.dense.file, layer.cache, layer.adapters]);
             (n >= begin).then(|| if n < cpu_moe { own } else { own.saturating_add(layer.experts.file) })
         };
-        let output = (gpu_layers > 0).then_some(self.footprint.output.file.saturating_add(self.footprint.output_copy));
+        let f = self.footprint;
+        let output = (gpu_layers > 0).then_some(Bytes::sum([f.output.file, f.output_copy, f.adapters]));
         (0..).zip(&self.footprint.layers).filter_map(layer).chain(output).collect()
     }
 
@@ -160,7 +162,15 @@ impl Planned<'_> {
     pub(crate) fn fixed(&self, nth: usize) -> Bytes {
         let f = self.footprint;
         let every = f.compute_device.saturating_add(f.device_overhead);
-        if nth == 0 { Bytes::sum([every, f.projector, f.draft]) } else { every }
+        let of_draft = self.draft().map_or(Bytes::ZERO, |draft| draft.accelerated());
+        if nth == 0 { Bytes::sum([every, f.projector, of_draft]) } else { every }
+    }
+
+    /// The draft model, as if all of it were planned for a device.
+    pub(crate) fn draft(&self) -> Option<Planned<'_>> {
+        let footprint = self.footprint.draft.as_deref()?;
+        let gpu_layers = count(footprint.layers.len()) + 1;
+        Some(Planned { footprint, files: &[], mapping: self.mapping, gpu_layers, cpu_moe: 0 })
     }
 
     /// What would be on one device if it were large enough: `accel(x)` of capacity.md §4.
@@ -213,9 +223,10 @@ impl Planned<'_> {
         host.add_weights(Weights { file: f.input, repacked: Bytes::ZERO }, self.mapping);
         let begin = self.n_units().saturating_sub(split.gpu_layers);
         for (n, layer) in (0..).zip(&f.layers) {
+            host.add_weights(layer.kept, self.mapping);
             if n < begin {
                 host.add_weights(layer.dense, self.mapping);
-                host.add_private(layer.cache);
+                host.add_private(layer.cache.saturating_add(layer.adapters));
             }
             if n < begin.max(split.cpu_moe) {
                 host.add_weights(layer.experts, self.mapping);
@@ -223,11 +234,18 @@ impl Planned<'_> {
         }
         let compute = if split.gpu_layers == 0 {
             host.add_weights(f.output, self.mapping);
-            Bytes::sum([f.compute_host, f.projector, f.draft])
+            Bytes::sum([f.compute_host, f.projector, f.adapters])
         } else {
             f.compute_beside_device
         };
-        host.add_private(Bytes::sum([compute, f.results, f.prompt_cache, f.checkpoints, f.baseline]));
+        host.add_private(Bytes::sum([compute, f.results, f.guesses, f.prompt_cache, f.checkpoints, f.baseline]));
+        if let Some(draft) = self.draft() {
+            let of_draft =
+                Split { gpu_layers: if split.gpu_layers > 0 { draft.gpu_layers } else { 0 }, ..Split::default() };
+            let HostBytes { private, mapped } = draft.host_bytes(&of_draft);
+            host.add_private(private);
+            host.mapped = host.mapped.saturating_add(mapped);
+        }
         host
     }
 
@@ -283,7 +301,9 @@ mod tests {
     /// Four layers of 100 MiB and 10 MiB of cache, an output of 50 MiB, and a different number for every other part.
     fn footprint(experts: u64) -> Footprint {
         let weights = |mib| Weights { file: Bytes::mib(mib), repacked: Bytes::ZERO };
-        let layer = LayerBytes { dense: weights(100 - experts), experts: weights(experts), cache: Bytes::mib(10) };
+        let cache = Bytes::mib(10);
+        let layer =
+            LayerBytes { dense: weights(100 - experts), experts: weights(experts), cache, ..LayerBytes::default() };
         Footprint {
             layers: vec![layer; 4],
             output: weights(50),
@@ -365,9 +385,10 @@ mod tests {
 
     #[test]
     fn beside_reported_buffers_there_is_what_grows_and_what_nobody_reports() {
-        let f = Footprint { projector: Bytes::mib(7), draft: Bytes::mib(9), ..footprint(0) };
+        let f = Footprint { projector: Bytes::mib(7), draft: Some(Box::new(small())), ..footprint(0) };
         let parts = Parts::Known { footprint: f, files: vec![], mapping: Mapping::SystemMemory };
-        let always = 64 + 8 + 46;
+        // Checkpoints of the draft model too.
+        let always = 64 + 8 + 46 + 2;
         assert_eq!(parts.beside_buffers(&Split::processor()), Some(Bytes::mib(always + 7)));
         assert_eq!(parts.beside_buffers(&split(&[("A", 5)], 0)), Some(Bytes::mib(always)), "the card has it");
         let shared = Split { gpu_layers: 5, ..Split::default() };
@@ -377,13 +398,69 @@ mod tests {
 
     #[test]
     fn each_device_takes_its_own_overhead_and_the_first_the_projector() {
-        let f = Footprint { projector: Bytes::mib(7), draft: Bytes::mib(9), ..footprint(0) };
+        let f = Footprint { projector: Bytes::mib(7), draft: Some(Box::new(small())), ..footprint(0) };
         let claim = planned(&f, &[], Mapping::SystemMemory).claim(&split(&[("B", 2), ("A", 3)], 0));
-        let expected = [("B", 2 * 110 + 320 + 16), ("A", 2 * 110 + 50 + 320)];
+        let expected = [("B", 2 * 110 + 320 + 7 + 67), ("A", 2 * 110 + 50 + 320)];
         assert_eq!(claim.device, expected.map(|(id, mib)| (DeviceId(id.into()), Bytes::mib(mib))).into());
         let processor = planned(&f, &[], Mapping::SystemMemory).claim(&Split::processor());
         assert!(processor.device.is_empty());
-        assert_eq!(processor.ram_private, Bytes::mib(490 + 40 + 30 + 16 + ALWAYS), "without a device both stay here");
+        let draft = 3 + 60 + 4 + 1 + 2;
+        assert_eq!(
+            processor.ram_private,
+            Bytes::mib(490 + 40 + 30 + 7 + draft + ALWAYS),
+            "without a device both stay here"
+        );
+    }
+
+    /// A draft model of one layer with 60 MiB and 1 MiB of cache.
+    fn small() -> Footprint {
+        let weights = |mib| Weights { file: Bytes::mib(mib), repacked: Bytes::ZERO };
+        let layer = LayerBytes { dense: weights(60), cache: Bytes::mib(1), ..LayerBytes::default() };
+        Footprint {
+            layers: vec![layer],
+            input: Bytes::mib(3),
+            compute_host: Bytes::mib(4),
+            compute_device: Bytes::mib(6),
+            checkpoints: Bytes::mib(2),
+            ..Footprint::default()
+        }
+    }
+
+    #[test]
+    fn a_draft_model_follows_its_model_to_the_first_device_and_its_input_stays() {
+        let f = Footprint { draft: Some(Box::new(small())), guesses: Bytes::mib(5), ..footprint(0) };
+        let (files, plain) = ([shard(1, 500), shard(2, 70)], footprint(0));
+        let with = |f, split: &Split| planned(f, &files, Mapping::SystemMemory).claim(split);
+        let (card, without) = (with(&f, &split(&[("A", 5)], 0)), with(&plain, &split(&[("A", 5)], 0)));
+        let more = |f: fn(&Claim) -> Bytes| f(&card).saturating_sub(f(&without));
+        assert_eq!(more(|claim| claim.device[&DeviceId("A".into())]), Bytes::mib(60 + 1 + 6));
+        assert_eq!(more(|claim| claim.ram_private), Bytes::mib(5 + 2));
+        assert_eq!(more(|claim| Bytes::sum(claim.ram_files.iter().map(|(_, bytes)| *bytes))), Bytes::mib(3));
+        let (processor, without) = (with(&f, &Split::processor()), with(&plain, &Split::processor()));
+        assert_eq!(processor.total().saturating_sub(without.total()), Bytes::mib(3 + 60 + 1 + 4 + 2 + 5));
+        assert_eq!(
+            processor.ram_private.saturating_sub(without.ram_private),
+            Bytes::mib(1 + 4 + 2 + 5),
+            "it is mapped"
+        );
+    }
+
+    #[test]
+    fn tensors_that_stay_and_adapters_that_move_are_counted_where_they_are() {
+        let mut f = footprint(0);
+        for layer in &mut f.layers {
+            layer.kept = Weights { file: Bytes::mib(20), repacked: Bytes::mib(1) };
+            layer.adapters = Bytes::mib(4);
+        }
+        f.adapters = Bytes::mib(2);
+        let claim = |split: &Split| planned(&f, &[], Mapping::SystemMemory).claim(split);
+        let two = claim(&split(&[("A", 2)], 0));
+        assert_eq!(two.device[&DeviceId("A".into())], Bytes::mib(110 + 4 + 50 + 2 + 320), "one layer and the output");
+        let here = 40 + 3 * (100 + 10 + 4) + 4 * 21 + 5;
+        assert_eq!(two.ram_private, Bytes::mib(here + ALWAYS));
+        let all = 40 + 4 * (100 + 10 + 4) + 4 * 21 + 50 + 2 + 30;
+        assert_eq!(claim(&Split::processor()).ram_private, Bytes::mib(all + ALWAYS));
+        assert_eq!(f.on_processor(), Bytes::mib(all + ALWAYS));
     }
 
     #[test]

@@ -7,9 +7,20 @@
 //! `gdsf` weighs what a victim costs to have back (demand × reload time) by what it frees. Up to twelve candidates the
 //! set of the least cost is found exactly, above that by the same prefix and drop.
 //!
+//! Over thousands of candidates the order is the most that a decision costs, so candidates stay where they are, and small
+//! stand-ins of one machine word are put in order, which seldom tie. What a prefix took out is mostly needed gone: a line
+//! that alone passes what is left ([`crate::slack`]) stays out without being tried.
+//!
 //! Over several attempts the prefix is the shortest that suffices for any of them: its last member is the most demanded
 //! victim of each that fits then, and those that fit later need a more demanded one.
-use crate::{Ledger, Standing, lines::LineId, placement::Attempt, room::Movable, scratch::Scratch};
+use crate::{
+    Ledger, Standing,
+    charges::Weighed,
+    lines::{LineId, Lines},
+    placement::Attempt,
+    room::Movable,
+    scratch::Scratch,
+};
 use motorpool_vocab::{EngineKey, Now, Spawn};
 use std::cmp::Ordering;
 
@@ -20,6 +31,10 @@ const SORTED_FIRST: usize = 512;
 const STEP_MOST: usize = 64;
 /// Cost by byte is kept in parts of 2^60: demand and time have 64 bits together.
 const PER_BYTE_BITS: u32 = 60;
+/// Bits of a stand-in for the time of last use.
+const AGE_BITS: u32 = 43;
+/// The largest demand of a stand-in; all that is more is alike there.
+const WORTH_MOST: u64 = (1 << (63 - AGE_BITS)) - 1;
 
 /// How victims are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,8 +64,21 @@ struct Ranked<'a> {
 #[derive(Debug)]
 pub(crate) struct Ranking<'a> {
     policy: Policy,
+    lines: &'a Lines,
+    /// As they came.
     all: Vec<Ranked<'a>>,
+    /// All of them, the first `n_sorted` in order.
+    order: Vec<StandIn>,
     n_sorted: usize,
+}
+
+/// What stands for a candidate in the order.
+#[derive(Clone, Copy, Debug)]
+struct StandIn {
+    /// Never less for one that goes later; the same for some that do not go at once.
+    rough: u64,
+    /// Where it is in `all`.
+    at: usize,
 }
 
 /// A sufficient set. Smaller is better: less cost, then the most demanded member less demanded, then the next.
@@ -62,7 +90,7 @@ struct Victims {
 }
 
 impl<'a> Ranking<'a> {
-    pub(crate) fn of<'m>(ledger: &Ledger, policy: Policy, candidates: impl Iterator<Item = &'m Movable<'a>>) -> Self
+    pub(crate) fn of<'m>(ledger: &'a Ledger, policy: Policy, candidates: impl Iterator<Item = &'m Movable<'a>>) -> Self
     where
         'a: 'm,
     {
@@ -72,11 +100,21 @@ impl<'a> Ranking<'a> {
             all.sort_unstable_by_key(|c| c.spawn);
             all.dedup_by_key(|c| c.spawn);
         }
-        Self { policy, all, n_sorted: 0 }
+        let order = stand_ins(policy, &all);
+        Self { policy, lines: ledger.lines(), all, order, n_sorted: 0 }
     }
 
     fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// The one at `place` of the order, which was asked for.
+    fn at(&self, place: usize) -> &Ranked<'a> {
+        &self.all[self.order[place].at]
+    }
+
+    fn weighed(&self, place: usize) -> &'a Weighed {
+        self.lines.weighed(self.at(place).line)
     }
 
     /// Puts at least the first `n` in order.
@@ -85,21 +123,23 @@ impl<'a> Ranking<'a> {
             return;
         }
         let end = n.max(self.n_sorted * 4).max(SORTED_FIRST).min(self.all.len());
-        let rest = &mut self.all[self.n_sorted..];
+        let all = &self.all;
+        let compare = |a: &StandIn, b: &StandIn| a.rough.cmp(&b.rough).then_with(|| all[a.at].cmp(&all[b.at]));
+        let rest = &mut self.order[self.n_sorted..];
         let more = end - self.n_sorted;
         if more < rest.len() {
-            rest.select_nth_unstable(more);
+            rest.select_nth_unstable_by(more, compare);
         }
-        rest[..more].sort_unstable();
+        rest[..more].sort_unstable_by(compare);
         self.n_sorted = end;
     }
 
     fn spawns(&self, victims: &Victims) -> Vec<Spawn> {
-        victims.members.iter().rev().map(|n| self.all[*n].spawn).collect()
+        victims.members.iter().rev().map(|n| self.at(*n).spawn).collect()
     }
 
     fn set(&self, members: Vec<usize>) -> Victims {
-        Victims { cost: members.iter().map(|n| u128::from(self.all[*n].cost)).sum(), members }
+        Victims { cost: members.iter().map(|n| u128::from(self.at(*n).cost)).sum(), members }
     }
 }
 
@@ -119,6 +159,31 @@ fn rank<'a>(ledger: &Ledger, policy: Policy, (c, line): Movable<'a>) -> Ranked<'
     Ranked { stays_open, worth, last_use: c.last_use, key: &c.key, spawn: c.spawn, line, cost }
 }
 
+/// In one word: whether it is draining, its worth, its age; as far as they go there without putting two in another order.
+fn stand_ins(policy: Policy, all: &[Ranked<'_>]) -> Vec<StandIn> {
+    let ages = || all.iter().map(|c| c.last_use.as_nanos());
+    let oldest = ages().min().unwrap_or(0);
+    let range = ages().max().unwrap_or(0) - oldest;
+    let shift = (u64::BITS - range.leading_zeros()).saturating_sub(AGE_BITS);
+    let rough = |c: &Ranked<'_>| match policy {
+        Policy::DemandLru | Policy::Lru => match u64::try_from(c.worth) {
+            Ok(worth) if worth < WORTH_MOST => worth << AGE_BITS | (c.last_use.as_nanos() - oldest) >> shift,
+            // Beyond, worth alone decides, and it is not all there.
+            _ => WORTH_MOST << AGE_BITS,
+        },
+        Policy::Gdsf => magnitude(c.worth),
+    };
+    let stand_in = |(at, c): (usize, &Ranked<'_>)| StandIn { rough: rough(c) | u64::from(c.stays_open) << 63, at };
+    all.iter().enumerate().map(stand_in).collect()
+}
+
+/// How long a number below 2^127 is and its first bits: 63 bits that keep the order.
+fn magnitude(n: u128) -> u64 {
+    let length = u128::BITS - n.leading_zeros();
+    let first = (n << n.leading_zeros().min(127)) >> (u128::BITS - 56);
+    u64::from(length) << 56 | u64::try_from(first).unwrap_or(0)
+}
+
 /// The best set over all `attempts` that makes room in `base`, least demanded first, and the attempt it is for; `None`
 /// when all together do not suffice for any. `base` is as before afterwards.
 pub(crate) fn pick_victims<'p>(
@@ -128,7 +193,8 @@ pub(crate) fn pick_victims<'p>(
 ) -> Option<(Vec<Spawn>, &'p Attempt)> {
     let (victims, attempt) = if ranking.policy == Policy::Gdsf && ranking.len() <= EXACT_MOST {
         ranking.sort_first(ranking.len());
-        let exact = |attempt| Some((Search::new(base, attempt, &ranking.all).run()?, attempt));
+        let ranked: Vec<_> = (0..ranking.len()).map(|place| *ranking.at(place)).collect();
+        let exact = |attempt| Some((Search::new(base, attempt, &ranked).run()?, attempt));
         first_least(attempts.iter().filter_map(exact))?
     } else {
         let whole = base.mark();
@@ -167,8 +233,8 @@ fn take_prefix(base: &mut Scratch<'_>, attempts: &[Attempt], ranking: &mut Ranki
     while !any_fits(base) && taken < ranking.len() {
         let end = (taken + step).min(ranking.len());
         ranking.sort_first(end);
-        for ranked in &ranking.all[taken..end] {
-            base.remove_line(ranked.line);
+        for place in taken..end {
+            base.remove(ranking.weighed(place));
         }
         (taken, step) = (end, (step * 2).min(STEP_MOST));
     }
@@ -177,10 +243,10 @@ fn take_prefix(base: &mut Scratch<'_>, attempts: &[Attempt], ranking: &mut Ranki
     }
     // The last step may have been too long.
     while taken > 0 {
-        let last = ranking.all[taken - 1].line;
-        base.add_line(last);
+        let last = ranking.weighed(taken - 1);
+        base.add(last);
         if !any_fits(base) {
-            base.remove_line(last);
+            base.remove(last);
             break;
         }
         taken -= 1;
@@ -191,10 +257,18 @@ fn take_prefix(base: &mut Scratch<'_>, attempts: &[Attempt], ranking: &mut Ranki
 /// The members of the first `n`, which are not in `base`, that `attempt` needs gone.
 fn drop_superfluous(base: &mut Scratch<'_>, attempt: &Attempt, (ranking, n): (&Ranking<'_>, usize)) -> Victims {
     let mut members = Vec::new();
+    let mut slack = base.slack(attempt);
     for place in (0..n).rev() {
-        base.add_line(ranking.all[place].line);
-        if !base.admits(attempt) {
-            base.remove_line(ranking.all[place].line);
+        let line = ranking.weighed(place);
+        if slack.is_passed_by(line) {
+            members.push(place);
+            continue;
+        }
+        base.add(line);
+        if base.admits(attempt) {
+            slack.take(line);
+        } else {
+            base.remove(line);
             members.push(place);
         }
     }
@@ -238,5 +312,60 @@ impl<'a, 'l> Search<'a, 'l> {
         self.descend(below, cost + u128::from(self.ranked[below].cost));
         self.chosen.pop();
         self.base.add_line(self.ranked[below].line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BudgetSetting, Candidate, Host};
+    use motorpool_vocab::{Bytes, Claim};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn any_time() -> impl Strategy<Value = u64> {
+        prop_oneof![0u64..4, 1u64 << 43..(1 << 43) + 4, any::<u64>()]
+    }
+
+    fn any_candidate() -> impl Strategy<Value = Candidate> {
+        let hits = prop_oneof![0u32..4, (1u32 << 20) - 2..(1 << 20) + 2, any::<u32>()];
+        (any::<bool>(), hits, any_time(), 0u64..4).prop_map(|(open, hits, last_use, reload)| Candidate {
+            spawn: Spawn(0),
+            key: "e:m:0".parse().expect("a key"),
+            standing: if open { Standing::Idle } else { Standing::Drained },
+            hits,
+            last_use: Now::from_nanos(last_use),
+            reload: Duration::from_millis(reload * 40_000),
+        })
+    }
+
+    proptest! {
+        /// What is put in order by stand-ins, and piece by piece, is in the order of what they stand for.
+        #[test]
+        fn stand_ins_put_no_two_in_another_order(candidates in prop::collection::vec(any_candidate(), 1..40)) {
+            let host = Host { budget: BudgetSetting::explicit(Bytes::ZERO), ..Host::default() };
+            let mut ledger = Ledger::new(host.bounds());
+            let number = |(spawn, candidate): (u64, Candidate)| Candidate { spawn: Spawn(spawn), ..candidate };
+            let candidates: Vec<_> = (1..).zip(candidates).map(number).collect();
+            for candidate in &candidates {
+                let _ = ledger.reserve(candidate.spawn, Claim::private(Bytes::new(candidate.spawn.0 % 3)));
+            }
+            let line = |spawn| ledger.lines().find(spawn).expect("a line");
+            let movable: Vec<Movable<'_>> = candidates.iter().map(|c| (c, line(c.spawn))).collect();
+            for policy in [Policy::DemandLru, Policy::Lru, Policy::Gdsf] {
+                let mut ranking = Ranking::of(&ledger, policy, movable.iter());
+                ranking.sort_first(ranking.len());
+                let in_order: Vec<_> = (0..ranking.len()).map(|place| *ranking.at(place)).collect();
+                prop_assert!(in_order.is_sorted(), "{:?}: {:?}", policy, in_order);
+            }
+        }
+    }
+
+    #[test]
+    fn a_magnitude_keeps_the_order_of_what_it_stands_for() {
+        let numbers = [0, 1, 2, 3, 255, 256, (1 << 56) - 1, 1 << 56, (1 << 56) + 1, 1 << 90, (1 << 126) + (1 << 80)];
+        let magnitudes: Vec<_> = numbers.into_iter().map(magnitude).collect();
+        assert!(magnitudes.is_sorted() && magnitudes[..8].is_sorted_by(|a, b| a < b), "{magnitudes:?}");
+        assert!(magnitude((1 << 127) - 1) < 1 << 63);
     }
 }

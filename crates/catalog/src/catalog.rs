@@ -6,6 +6,7 @@ use crate::{
     ConfigError, Fault, Manifest, Model,
     document::Step,
     names::{nearest, nearest_many},
+    template::Value,
 };
 use motorpool_vocab::ModelId;
 use std::{
@@ -76,16 +77,18 @@ impl Catalog {
             let fault = Fault::UnknownEngine { engine: model.engine.clone(), nearest, known };
             return Err(model.origin.fault(&[Step::Key("engine")], fault));
         };
-        match model.extra_args.iter().position(|arg| manifest.refuses(arg)) {
-            None => Ok(()),
-            Some(at) => {
-                let (arg, engine) = (&model.extra_args[at], &model.engine);
-                let fault = Fault::Value(format!(
-                    "`{arg}` cannot be given to {engine} here: it is set for it, or kept from it"
-                ));
-                Err(model.origin.fault(&[Step::Key("extra_args"), Step::Item(at)], fault))
-            }
+        if let Some((key, value)) = unheard(model, manifest) {
+            let fault = format!("{} takes none: its manifest has no argument with `{{{value}}}`", model.engine);
+            return Err(model.origin.fault(&[Step::Key(key)], Fault::Value(fault)));
         }
+        let refused = model.extra_args.iter().enumerate().find_map(|(at, arg)| Some((at, arg, manifest.refuses(arg)?)));
+        let Some((at, arg, refused)) = refused else { return Ok(()) };
+        let why = match &refused.key {
+            Some(key) => format!("`{key}` in the catalog entry says it, so that its memory is counted"),
+            None => "it is set for it, or kept from it".to_owned(),
+        };
+        let fault = Fault::Value(format!("`{arg}` cannot be given to {} here: {why}", model.engine));
+        Err(model.origin.fault(&[Step::Key("extra_args"), Step::Item(at)], fault))
     }
 
     fn add_id(&mut self, model: &Arc<Model>) -> Result<(), ConfigError> {
@@ -167,6 +170,19 @@ impl Catalog {
     pub fn manifests(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.manifests.values()
     }
+}
+
+/// A key of `model` of which its engine would never hear, and the placeholder that would tell it.
+fn unheard(model: &Model, manifest: &Manifest) -> Option<(&'static str, &'static str)> {
+    let keys = [
+        ("projector", Value::ProjectorPath, model.projector.is_some()),
+        ("draft", Value::DraftPath, model.draft.is_some()),
+        ("adapters", Value::Adapters, !model.adapters.is_empty()),
+        ("cpu_tensors", Value::CpuTensors, !model.cpu_tensors.is_empty()),
+    ];
+    keys.into_iter()
+        .find(|(_, value, is_there)| *is_there && !manifest.says(*value))
+        .map(|(key, value, _)| (key, value.name()))
 }
 
 /// `base` with each manifest of `over` added, or put in the place of the one with its name.

@@ -142,12 +142,21 @@ pub(crate) const MODEL: Examples = &[
     ("source.pypi.sha256", "sha256 = \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\""),
     ("context", "context = 8192"),
     ("context_min", "context_min = 8192"),
+    ("context_target", "context_target = 131072"),
     ("profile", "profile = \"agent\""),
     ("slots", "slots = 2"),
     ("kv_type", "kv_type = \"q8_0\""),
     ("gpu_layers", "gpu_layers = 99"),
     ("n_cpu_moe", "n_cpu_moe = 12"),
     ("devices", "devices = [\"GPU-1a2b3c4d\"]"),
+    ("cpu_tensors", "cpu_tensors = [\"ffn_down\"]"),
+    ("projector", "projector = { file = \"/srv/models/mmproj.gguf\" }"),
+    ("projector.file", "projector = { file = \"/srv/models/mmproj.gguf\" }"),
+    ("draft", "draft = { file = \"/srv/models/small.gguf\", tokens = 3 }"),
+    ("draft.file", "draft = { file = \"/srv/models/small.gguf\" }"),
+    ("draft.tokens", "draft = { file = \"/srv/models/small.gguf\", tokens = 3 }"),
+    ("adapters", "adapters = [{ file = \"/srv/models/lora.gguf\" }]"),
+    ("adapters.file", "adapters = [{ file = \"/srv/models/lora.gguf\" }]"),
     ("declared", "declared = \"2GiB\""),
     ("prompt_cache", "prompt_cache = \"256MiB\""),
     ("checkpoints", "checkpoints = 4"),
@@ -189,7 +198,7 @@ mod tests {
         let table = path.split('.').map(|key| if key == "*" { "chat" } else { key }).collect::<Vec<_>>().join(".");
         let header = match path {
             "" => String::new(),
-            "log_class" | "device" => format!("[[{path}]]\n"),
+            "log_class" | "device" | "adapters" => format!("[[{path}]]\n"),
             _ => format!("[{table}]\n"),
         };
         match read(&format!("{header}\n\"?\" = 1\n")).map_err(|e| e.fault().clone()) {

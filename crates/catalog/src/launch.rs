@@ -1,7 +1,7 @@
 //! What a manifest and the values of one launch make: the argument list and the environment.
 //!
 //! Paths stay what they are: an argument list is a list of `OsString`s, never a text for a shell.
-use crate::{Capability, ContextWish, Manifest, Model, template::Value};
+use crate::{Capability, ContextWish, DraftModel, Manifest, Model, template::Value};
 use motorpool_vocab::{Bytes, Endpoint, MIB};
 use std::{
     collections::BTreeMap,
@@ -37,6 +37,14 @@ pub struct LaunchValues {
     /// The variable that shows it these devices and no others, with its value. It counts where the manifest lets that
     /// variable through ([`Manifest::passes`]).
     pub visible: Option<(String, String)>,
+    /// The projector's file.
+    pub projector: Option<PathBuf>,
+    /// The draft model; it goes where the model goes, on the first of its devices.
+    pub draft: Option<DraftModel>,
+    /// Files of adapters.
+    pub adapters: Vec<PathBuf>,
+    /// Patterns of tensors that stay in system memory.
+    pub cpu_tensors: Vec<String>,
     /// Tokens of a batch.
     pub batch: Batch,
     /// Most memory that the engine keeps finished prompts in; charged in full. Whole MiB reach the engine.
@@ -114,6 +122,10 @@ impl LaunchValues {
             devices: vec![],
             tensor_split: vec![],
             visible: None,
+            projector: model.projector.as_ref().map(|side| side.file.clone()),
+            draft: model.draft.clone(),
+            adapters: model.adapters.iter().map(|side| side.file.clone()).collect(),
+            cpu_tensors: model.cpu_tensors.clone(),
             batch: Batch::for_model(&model.capabilities, context_per_slot),
             prompt_cache: model.prompt_cache,
             checkpoints: model.checkpoints,
@@ -139,6 +151,19 @@ impl LaunchValues {
             Value::CpuMoe => number((self.n_cpu_moe > 0).then_some(self.n_cpu_moe)?),
             Value::Devices => list(&self.devices)?,
             Value::TensorSplit => list(&self.tensor_split)?,
+            Value::ProjectorPath => self.projector.clone()?.into(),
+            Value::ProjectorDevice => self.devices.first().filter(|_| self.projector.is_some())?.into(),
+            Value::DraftPath => self.draft.as_ref()?.file.clone().into(),
+            Value::DraftTokens => number(self.draft.as_ref()?.tokens),
+            Value::DraftLayers => {
+                let layers = self.gpu_layers.filter(|_| self.draft.is_some())?;
+                if layers == 0 { "0" } else { "all" }.into()
+            }
+            Value::DraftDevice => self.devices.first().filter(|_| self.draft.is_some())?.into(),
+            Value::Adapters => paths(&self.adapters)?,
+            Value::CpuTensors => {
+                list(&self.cpu_tensors.iter().map(|pattern| format!("{pattern}=CPU")).collect::<Vec<_>>())?
+            }
             Value::BatchLogical => number(self.batch.logical),
             Value::BatchPhysical => number(self.batch.physical),
             Value::PromptCacheMib => number(self.prompt_cache.get() / MIB),
@@ -172,6 +197,15 @@ impl LaunchValues {
 fn list<T: ToString>(items: &[T]) -> Option<OsString> {
     let texts: Vec<_> = items.iter().map(T::to_string).collect();
     (!texts.is_empty()).then(|| texts.join(",").into())
+}
+
+/// Separated by commas, which no path holds; `None` when there is none.
+fn paths(paths: &[PathBuf]) -> Option<OsString> {
+    paths.iter().map(|path| path.clone().into_os_string()).reduce(|mut all, path| {
+        all.push(",");
+        all.push(path);
+        all
+    })
 }
 
 fn number(n: impl Into<u64>) -> OsString {

@@ -15,6 +15,7 @@
 //! - a key nobody knows is an error, never ignored; so a key is known only once something obeys it;
 //! - substitution happens in values, after parsing: a variable cannot add keys;
 //! - no text, however broken, makes a `parse_*` function panic (a property test).
+mod beside;
 mod capacity;
 mod catalog;
 mod config;
@@ -30,9 +31,11 @@ mod manifest;
 mod model;
 mod names;
 mod quantity;
+mod refused;
 mod report;
 mod template;
 
+pub use beside::{DraftModel, SideFile, tensors_that_stay};
 pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, OnCpuFallback, Spillover};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
@@ -51,6 +54,7 @@ pub use manifest::{
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
 pub use quantity::{BudgetText, budget_from_env};
+pub use refused::RefusedArg;
 pub use report::{Heard, Slots};
 pub use template::{Arg, Template};
 

@@ -3,7 +3,7 @@
 //! What the file says is checked when it is read: expressions compile, placeholders exist, the argument list names the
 //! address the engine is to serve on, and nothing that must not reach an engine is on its allow-lists.
 use crate::{
-    Arg, Capability, ConfigError, Fault, Template,
+    Arg, Capability, ConfigError, Fault, RefusedArg, Template,
     document::{Origin, Step},
     names::nearest,
     quantity::{self, checked},
@@ -70,7 +70,7 @@ pub struct Manifest {
     pub args: Vec<Arg>,
     /// Flags that a model's `extra_args` may not hold, because we set them or because they open what must stay shut.
     #[serde(default)]
-    pub refused_args: Vec<String>,
+    pub refused_args: Vec<RefusedArg>,
     /// Variables it inherits from us when they are set. Nothing else is inherited.
     #[serde(default, deserialize_with = "inherited")]
     pub env_allow: Vec<String>,
@@ -262,10 +262,15 @@ impl Manifest {
         named && !NEVER_PASS.iter().any(|rule| matches(rule, name))
     }
 
-    /// Whether a flag of a model's `extra_args` is refused.
-    pub(crate) fn refuses(&self, arg: &str) -> bool {
+    /// Why a flag of a model's `extra_args` is refused, if it is.
+    pub(crate) fn refuses(&self, arg: &str) -> Option<&RefusedArg> {
         let flag = arg.split_once('=').map_or(arg, |(flag, _)| flag);
-        self.refused_args.iter().any(|refused| refused == flag)
+        self.refused_args.iter().find(|refused| refused.args.iter().any(|arg| arg == flag))
+    }
+
+    /// Whether an argument says `value`.
+    pub(crate) fn says(&self, value: Value) -> bool {
+        self.args.iter().flat_map(|arg| &arg.templates).any(|template| template.mentions(value))
     }
 
     /// What shows only across keys.
@@ -275,7 +280,7 @@ impl Manifest {
             Transport::Unix => Value::Socket,
             Transport::Tcp => Value::Port,
         };
-        if !self.args.iter().flat_map(|arg| &arg.templates).any(|template| template.mentions(address)) {
+        if !self.says(address) {
             let fault =
                 Fault::Value(format!("no argument mentions `{{{}}}`, so nobody could reach it", address.name()));
             return Err(self.origin.fault(&[Step::Key("transport")], fault));

@@ -1,6 +1,6 @@
 //! [`Model`]: one model of the catalog, `catalog/<name>.toml`.
 use crate::{
-    ConfigError, ContextWish, Fault, Profile,
+    ConfigError, ContextWish, DraftModel, Fault, Profile, SideFile, beside,
     capacity::device_id,
     context::{LONGEST_CONTEXT, SHORTEST_CONTEXT, optional_context},
     document::{Origin, Step},
@@ -44,6 +44,10 @@ pub struct Model {
     /// refused. `None` leaves it to the plan.
     #[serde(default, deserialize_with = "quantity::optional_whole::<_, SHORTEST_CONTEXT, LONGEST_CONTEXT>")]
     pub context_min: Option<u32>,
+    /// What the context may grow to where there is room and nobody goes for it: tokens per slot, at least `context` and
+    /// `context_min`, or `"max"`. Goes only with a context that is left to the plan, or has a floor. `None`: it does not.
+    #[serde(default, deserialize_with = "optional_context")]
+    pub context_target: Option<ContextWish>,
     /// What kind of work its context is planned for; `None` is any.
     #[serde(default)]
     pub profile: Option<Profile>,
@@ -62,6 +66,18 @@ pub struct Model {
     /// The graphics devices it may use, by id; no id twice. Empty leaves them to the plan.
     #[serde(default, deserialize_with = "devices")]
     pub devices: Vec<DeviceId>,
+    /// Tensors that stay in system memory wherever their layer is: expressions of which one is found in the name.
+    #[serde(default, deserialize_with = "beside::cpu_tensors")]
+    pub cpu_tensors: Vec<String>,
+    /// Its image or audio projector.
+    #[serde(default)]
+    pub projector: Option<SideFile>,
+    /// A smaller model of the same vocabulary that guesses what it will say.
+    #[serde(default)]
+    pub draft: Option<DraftModel>,
+    /// `LoRA` adapters that are applied to it.
+    #[serde(default)]
+    pub adapters: Vec<SideFile>,
     /// The memory it takes, as its operator says; `None` is estimated.
     #[serde(default, deserialize_with = "quantity::optional_size")]
     pub declared: Option<Bytes>,
@@ -174,12 +190,17 @@ impl Model {
             source,
             context: None,
             context_min: None,
+            context_target: None,
             profile: None,
             slots: None,
             kv_type: None,
             gpu_layers: None,
             n_cpu_moe: None,
             devices: vec![],
+            cpu_tensors: vec![],
+            projector: None,
+            draft: None,
+            adapters: vec![],
             declared: None,
             prompt_cache: DEFAULT_PROMPT_CACHE,
             checkpoints: DEFAULT_CHECKPOINTS,
@@ -196,7 +217,7 @@ impl Model {
     /// The same with exactly this context.
     #[must_use]
     pub fn with_context(&self, wish: ContextWish) -> Self {
-        Self { context: Some(wish), context_min: None, ..self.clone() }
+        Self { context: Some(wish), context_min: None, context_target: None, ..self.clone() }
     }
 
     /// What shows only across keys.
@@ -211,6 +232,9 @@ impl Model {
         if let Some(why) = self.floor_fault() {
             return Err(self.origin.fault(&[Step::Key("context_min")], Fault::Value(why)));
         }
+        if let Some(why) = self.target_fault() {
+            return Err(self.origin.fault(&[Step::Key("context_target")], Fault::Value(why)));
+        }
         Ok(self)
     }
 
@@ -221,6 +245,25 @@ impl Model {
             (ContextWish::Tokens(n), floor) => {
                 (floor > n).then(|| format!("`{floor}` is more than the context of {n}"))
             }
+        }
+    }
+}
+
+impl Model {
+    /// Why what the context may grow to does not go with the context and its floor.
+    fn target_fault(&self) -> Option<String> {
+        let target = self.context_target?;
+        let below = |n: u32| target.tokens().filter(|target| *target < n);
+        match (self.context, self.context_min) {
+            (Some(ContextWish::Max), _) => Some("a context of \"max\" has nothing to grow to".into()),
+            (Some(ContextWish::Tokens(n)), None) => {
+                Some(format!("a context of {n} without `context_min` is exact: it does not grow"))
+            }
+            (Some(ContextWish::Tokens(n)), Some(_)) => {
+                below(n).map(|target| format!("`{target}` is less than the context of {n}"))
+            }
+            (None, Some(n)) => below(n).map(|target| format!("`{target}` is less than the floor of {n}")),
+            (None, None) => None,
         }
     }
 }

@@ -50,6 +50,22 @@ values! {
     Devices = "devices",
     /// Shares of these devices, in the same order. Only when planned over several.
     TensorSplit = "tensor_split",
+    /// The projector's file. Only when there is one.
+    ProjectorPath = "projector.path",
+    /// The engine's name of the device that the projector is for, or `none`. Only when planned.
+    ProjectorDevice = "projector.device",
+    /// The draft model's file. Only when there is one.
+    DraftPath = "draft.path",
+    /// Tokens that the draft model guesses at a time. Only when there is one.
+    DraftTokens = "draft.tokens",
+    /// `0` or `all`, as the model itself. Only when there is one, and configured or planned.
+    DraftLayers = "draft.gpu_layers",
+    /// The engine's name of the device that the draft model is for, or `none`. Only when there is one and that is planned.
+    DraftDevice = "draft.device",
+    /// Files of adapters, separated by commas. Only when there are some.
+    Adapters = "adapters",
+    /// Patterns of tensors that stay in system memory, each with `=CPU`, separated by commas. Only when there are some.
+    CpuTensors = "cpu_tensors",
     BatchLogical = "batch.logical",
     BatchPhysical = "batch.physical",
     /// Whole MiB, rounded down.

@@ -45,6 +45,14 @@ pub enum Failure {
         /// Whether it might fit later.
         retry: Retry,
     },
+    /// It does not fit with the context it is to have; a shorter one would.
+    #[error("{message}")]
+    ContextDenied {
+        /// The arithmetic, for people.
+        message: String,
+        /// Whether it might fit later.
+        retry: Retry,
+    },
     /// What must go did not drain in time.
     #[error("{0}")]
     EngineBusy(String),
@@ -204,6 +212,7 @@ impl Failure {
             Self::NoModel(_) | Self::WrongPurpose { .. } => (400, "invalid_request", INVALID, Some("model"), Never),
             Self::ModelConflict(..) => (400, "model_conflict", INVALID, Some("model"), Never),
             Self::CapacityDenied { retry, .. } => (503, "capacity_denied", SERVER, None, *retry),
+            Self::ContextDenied { retry, .. } => (503, "context_denied", SERVER, None, *retry),
             Self::EngineBusy(_) => (503, "engine_busy", SERVER, None, After(5)),
             Self::QueueTimeout(_) => (504, "queue_timeout", SERVER, None, Now),
             Self::StartFailed { class: FailureClass::DeviceLost, .. } => (503, "device_lost", SERVER, None, Never),
@@ -345,6 +354,7 @@ mod tests {
             (Failure::NoModel(vec![]), 400, "invalid_request"),
             (Failure::ModelConflict(text(), text()), 400, "model_conflict"),
             (Failure::CapacityDenied { message: text(), retry: Retry::After(10) }, 503, "capacity_denied"),
+            (Failure::ContextDenied { message: text(), retry: Retry::Never }, 503, "context_denied"),
             (Failure::EngineBusy(text()), 503, "engine_busy"),
             (Failure::QueueTimeout(text()), 504, "queue_timeout"),
             (start(FailureClass::LoadStalled), 502, "engine_start_failed"),

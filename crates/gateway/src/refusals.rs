@@ -16,7 +16,10 @@ pub(crate) fn failure_of(refusal: Refusal) -> Failure {
             // With nobody to make room, or wanting more than all of it, it never fits.
             let beyond_all = denial.which() == "budget" && denial.requested.total() > denial.bound();
             let retry = if denial.holders.is_empty() || beyond_all { Retry::Never } else { Retry::After(10) };
-            Failure::CapacityDenied { message, retry }
+            match denial.context {
+                None => Failure::CapacityDenied { message, retry },
+                Some(_) => Failure::ContextDenied { message, retry },
+            }
         }
         Refusal::EngineBusy { .. } => Failure::EngineBusy(message),
         Refusal::QueueTimeout { .. } => Failure::QueueTimeout(message),
@@ -54,7 +57,7 @@ fn failure_by(record: &ExitRecord) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_pool::{Denial, Excess, Host, Proof, StartFault, Which};
+    use motorpool_pool::{Denial, Excess, Host, Proof, RefusedContext, StartFault, Which};
     use motorpool_vocab::{Bytes, Claim, EngineKey, FailureClass, ModelId, Now};
     use std::time::Duration;
 
@@ -71,6 +74,11 @@ mod tests {
             let denial = Denial::new(key(), proof, &Host::default().bounds()).with_holders(holders);
             Refusal::CapacityDenied(Box::new(denial))
         };
+        let context = || {
+            let Refusal::CapacityDenied(denial) = denial(8, vec![]) else { panic!("a denial") };
+            let context = Some(RefusedContext { asked: 8192, fits: 4096 });
+            Refusal::CapacityDenied(Box::new(denial.of_context(context)))
+        };
         let start = |class| {
             let fault = StartFault { class, message: "why".into(), tail: vec!["/secret".into()] };
             Refusal::StartFailed { key: key(), fault }
@@ -80,6 +88,7 @@ mod tests {
             (denial(8, vec![]), 503, "capacity_denied", Retry::Never),
             (denial(8, vec![(key(), Bytes::gib(1))]), 503, "capacity_denied", Retry::After(10)),
             (denial(9, vec![(key(), Bytes::gib(1))]), 503, "capacity_denied", Retry::Never),
+            (context(), 503, "context_denied", Retry::Never),
             (Refusal::EngineBusy { key: key(), within }, 503, "engine_busy", Retry::After(5)),
             (Refusal::QueueTimeout { key: key(), within }, 504, "queue_timeout", Retry::Now),
             (start(FailureClass::Unknown), 502, "engine_start_failed", Retry::Now),

@@ -1,6 +1,6 @@
 //! What a launch takes: from the header, or where it cannot be read from the file's size alone.
 use crate::{
-    Calibration, Footprint, LaunchSettings, LayerBytes, ModelShape, Purpose, Weights,
+    Adapter, Calibration, Footprint, LaunchSettings, LayerBytes, ModelShape, Purpose, TensorType, Weights,
     cache::{checkpoint, layer_cache},
     compute::compute,
 };
@@ -13,9 +13,11 @@ use motorpool_vocab::Bytes;
 pub fn estimate(shape: &ModelShape, settings: &LaunchSettings, calibration: &Calibration) -> Footprint {
     let compute = compute(shape, settings, calibration);
     let layers = shape.layers.iter().map(|layer| LayerBytes {
-        dense: layer.dense.weights(calibration),
-        experts: layer.experts.weights(calibration),
+        dense: layer.stored.dense.weights(calibration),
+        experts: layer.stored.experts.weights(calibration),
+        kept: layer.stored.kept.weights(calibration),
         cache: layer_cache(layer, shape, settings),
+        adapters: Bytes::ZERO,
     });
     let tied = shape.tied_output.as_ref();
     // Embeddings that serve twice are repacked for their second service only.
@@ -37,7 +39,9 @@ pub fn estimate(shape: &ModelShape, settings: &LaunchSettings, calibration: &Cal
         baseline: calibration.baseline,
         device_overhead: calibration.device_overhead,
         projector: Bytes::ZERO,
-        draft: Bytes::ZERO,
+        adapters: Bytes::ZERO,
+        draft: None,
+        guesses: Bytes::ZERO,
     }
 }
 
@@ -50,10 +54,39 @@ fn results(shape: &ModelShape, settings: &LaunchSettings) -> Bytes {
     Bytes::new(4).saturating_mul(shape.n_vocab.saturating_add(vector)).saturating_mul(settings.n_slots())
 }
 
-/// What a draft model adds: weights, cache and compute. It runs with the slots and the context of the model it guesses for.
-pub fn estimate_draft(shape: &ModelShape, settings: &LaunchSettings, calibration: &Calibration) -> Bytes {
-    let draft = estimate(shape, settings, calibration);
-    Bytes::sum([draft.weights(), draft.cache(), draft.compute_host, draft.results])
+/// What a draft model adds, in the process of the model it guesses for: weights, cache of 16 bits, compute, results. It
+/// runs with that model's slots, context and batches (`settings`); prompts are kept in that model's cache.
+///
+/// Held against llama-server 11434 with `--spec-draft-model`: the buffers of the same model started alone.
+pub fn estimate_draft(shape: &ModelShape, settings: &LaunchSettings, calibration: &Calibration) -> Footprint {
+    let settings = LaunchSettings {
+        kv_keys: TensorType::F16,
+        kv_values: TensorType::F16,
+        purpose: Purpose::Generate,
+        prompt_cache: Bytes::ZERO,
+        ..settings.clone()
+    };
+    Footprint { baseline: Bytes::ZERO, device_overhead: Bytes::ZERO, ..estimate(shape, &settings, calibration) }
+}
+
+impl Footprint {
+    /// The same with adapters beside the tensors that they change.
+    #[must_use]
+    pub fn with_adapters<'a>(mut self, adapters: impl IntoIterator<Item = &'a Adapter>) -> Self {
+        for adapter in adapters {
+            self.adapters = self.adapters.saturating_add(adapter.beside(self.layers.len()));
+            for (n, layer) in self.layers.iter_mut().enumerate() {
+                layer.adapters = layer.adapters.saturating_add(adapter.layer(n));
+            }
+        }
+        self
+    }
+
+    /// The same with a draft model that guesses so many tokens at a time: each needs logits of its own.
+    #[must_use]
+    pub fn with_draft(self, draft: Self, n_tokens: u32) -> Self {
+        Self { guesses: self.results.saturating_mul(n_tokens.into()), draft: Some(Box::new(draft)), ..self }
+    }
 }
 
 /// What an image or audio projector adds: `round(size × 1.1) + 384 MiB`, as in [`estimate_unreadable`].

@@ -33,8 +33,12 @@ pub struct Footprint {
     pub device_overhead: Bytes,
     /// Image or audio projector: weights and compute. On the first device when there is one.
     pub projector: Bytes,
-    /// Draft model: weights, cache and compute. On the first device when there is one.
-    pub draft: Bytes,
+    /// What adapters have for no layer: beside the output.
+    pub adapters: Bytes,
+    /// Draft model: all of it on the first device when there is one, but for what is always in system memory.
+    pub draft: Option<Box<Footprint>>,
+    /// Logits of the tokens that a draft model guesses, made when they are first checked. Always system memory.
+    pub guesses: Bytes,
 }
 
 /// What moves with one repeating layer.
@@ -44,8 +48,12 @@ pub struct LayerBytes {
     pub dense: Weights,
     /// Weights of experts, which can stay in system memory while the rest of the layer is on a device.
     pub experts: Weights,
+    /// Weights that stay in system memory though the rest of the layer is on a device.
+    pub kept: Weights,
     /// KV cache or recurrent state, of all slots.
     pub cache: Bytes,
+    /// What adapters add.
+    pub adapters: Bytes,
 }
 
 /// Weights, and what they cost more in system memory.
@@ -66,7 +74,8 @@ impl Footprint {
     /// Everything, when all of it is in system memory.
     pub fn on_processor(&self) -> Bytes {
         let weights = |weights: Weights| weights.file.saturating_add(weights.repacked);
-        let layers = self.layers.iter().map(|l| Bytes::sum([weights(l.dense), weights(l.experts), l.cache]));
+        let layer = |l: &LayerBytes| [weights(l.dense), weights(l.experts), weights(l.kept), l.cache, l.adapters];
+        let layers = self.layers.iter().map(|l| Bytes::sum(layer(l)));
         let rest = [
             weights(self.output),
             self.input,
@@ -76,14 +85,16 @@ impl Footprint {
             self.checkpoints,
             self.baseline,
             self.projector,
-            self.draft,
+            self.adapters,
+            self.draft.as_ref().map_or(Bytes::ZERO, |draft| draft.on_processor()),
+            self.guesses,
         ];
         Bytes::sum(layers.chain(rest))
     }
 
     /// All weights of the model's own files, without second copies.
     pub fn weights(&self) -> Bytes {
-        let layers = self.layers.iter().flat_map(|layer| [layer.dense.file, layer.experts.file]);
+        let layers = self.layers.iter().flat_map(|layer| [layer.dense.file, layer.experts.file, layer.kept.file]);
         Bytes::sum(layers.chain([self.output.file, self.input]))
     }
 }

@@ -81,11 +81,11 @@ impl Keys {
     }
 
     pub(crate) fn layer(&self, n: usize, blocks: &mut Blocks) -> Layer {
-        let (dense, experts) = blocks.take(n);
+        let stored = blocks.take(n);
         let state = if self.has_state(n) { self.state.convolution.saturating_add(self.state.matrix) } else { 0 };
         let kept = n < self.first_shared && self.rules.memory != Memory::Nothing;
         let attention = Some(self.attention(n)).filter(|_| kept && self.attends(n));
-        Layer { dense, experts, attention, state }
+        Layer { stored, attention, state }
     }
 
     /// Elements of a head of keys and of values, in layers of both reaches.

@@ -20,10 +20,12 @@
 //! ```text
 //! headers ─► shape.rs (hyper.rs, stored.rs, architecture.rs) ─► ModelShape ─┐
 //!                      settings.rs: LaunchSettings, Calibration ──┴─► cache.rs + compute.rs ─► Footprint
+//! adapter.rs: what `LoRA` files add to layers; projector and draft model are footprints beside the model's
 //! an engine's log ─► reported.rs ─► the same parts as the engine made them
 //! ```
 //!
 //! Limits, so that a hostile header costs neither time nor memory: the numbers in [`limits`].
+mod adapter;
 mod architecture;
 mod cache;
 mod compute;
@@ -43,6 +45,7 @@ mod tensor;
 mod value;
 pub mod write;
 
+pub use adapter::Adapter;
 pub use compute::measured_activations;
 pub use error::GgufError;
 pub use estimate::{estimate, estimate_draft, estimate_projector, estimate_unreadable};

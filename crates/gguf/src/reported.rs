@@ -18,21 +18,33 @@ pub enum Part {
     Compute,
     /// Results of the last layer.
     Results,
+    /// `LoRA` adapters.
+    Adapters,
 }
 
 /// The buffers of one start, by part and by the engine's name for where they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
     buffers: BTreeMap<(Part, String), Bytes>,
+    /// What the context that is being made computes in, by place: made again, it takes the place of the one before.
+    computes: BTreeMap<String, Bytes>,
 }
 
 impl Reported {
-    /// Takes one line of the log; a line about anything else is passed over. Buffers of one place and part add up.
+    /// Takes one line of the log; a line about anything else is passed over. Buffers of one place and part add up, but for
+    /// the one to compute in: adapters have it made once more. Each context (of a draft model too) begins with its results.
     pub fn on_line(&mut self, line: &str) {
-        if let Some((part, place, bytes)) = parse(line) {
-            let sum = self.buffers.entry((part, place.into())).or_default();
-            *sum = sum.saturating_add(bytes);
-        }
+        let Some((part, place, bytes)) = parse(line) else { return };
+        let before = match part {
+            Part::Compute => self.computes.insert(place.into(), bytes),
+            Part::Results => {
+                self.computes.clear();
+                None
+            }
+            Part::Weights | Part::Repacked | Part::Cache | Part::Adapters => None,
+        };
+        let sum = self.buffers.entry((part, place.into())).or_default();
+        *sum = sum.saturating_sub(before.unwrap_or_default()).saturating_add(bytes);
     }
 
     /// All buffers of one part, wherever they are.
@@ -62,8 +74,11 @@ fn parse(line: &str) -> Option<(Part, &str, Bytes)> {
         "KV" | "RS" => Part::Cache,
         "compute" => Part::Compute,
         "output" => Part::Results,
+        "LoRA" => Part::Adapters,
         _ => return None,
     };
+    // Named after the buffer of the weights beside it, but read, not mapped.
+    let place = if part == Part::Adapters { place.trim_end_matches("_Mapped") } else { place };
     (unit.trim() == "MiB").then_some((part, place, mebibytes(number)?))
 }
 
@@ -109,6 +124,25 @@ mod tests {
         assert_eq!(hundredths(Part::Compute), 2128);
         assert_eq!(hundredths(Part::Results), 100);
         assert_eq!(reported.iter().count(), 5, "one place and part is one buffer");
+    }
+
+    #[test]
+    fn a_context_that_is_made_anew_computes_in_one_buffer_and_another_context_in_its_own() {
+        let mut reported = Reported::default();
+        for line in [
+            "llama_adapter_lora_init_impl: CPU_Mapped LoRA buffer size =     6.25 MiB",
+            "llama_adapter_lora_init_impl:        CPU LoRA buffer size =     1.50 MiB",
+            "llama_context:        CPU  output buffer size =     2.00 MiB",
+            "sched_reserve:        CPU compute buffer size =    21.00 MiB",
+            "sched_reserve:        CPU compute buffer size =    23.00 MiB",
+            "llama_context:        CPU  output buffer size =     2.00 MiB",
+            "sched_reserve:        CPU compute buffer size =    10.00 MiB",
+        ] {
+            reported.on_line(line);
+        }
+        assert_eq!((reported.part(Part::Compute), reported.part(Part::Results)), (Bytes::mib(33), Bytes::mib(4)));
+        assert_eq!(reported.part(Part::Adapters), Bytes::mib(31).per_mille(250));
+        assert!(reported.iter().all(|(_, place, _)| place == "CPU"), "nothing of it is mapped");
     }
 
     #[test]

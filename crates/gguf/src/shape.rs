@@ -8,7 +8,7 @@ use crate::{
     architecture::Memory,
     check_shards,
     hyper::Keys,
-    stored::{Blocks, Stored},
+    stored::{Blocks, LayerStored, Stored},
 };
 use motorpool_vocab::Bytes;
 
@@ -40,8 +40,7 @@ pub struct ModelShape {
 /// One repeating layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
-    pub(crate) dense: Stored,
-    pub(crate) experts: Stored,
+    pub(crate) stored: LayerStored,
     pub(crate) attention: Option<Attention>,
     /// Numbers of a sequence's state.
     pub(crate) state: u64,
@@ -86,10 +85,16 @@ pub(crate) struct Widths {
 impl ModelShape {
     /// Reads the shape from the headers of all shards, in the order of their files.
     pub fn of(headers: &[Header]) -> Result<Self, GgufError> {
+        Self::with_kept(headers, &|_| false)
+    }
+
+    /// The same where layers' tensors whose names `stays` knows are kept in system memory wherever their layer is
+    /// (`-ot <pattern>=CPU`).
+    pub fn with_kept(headers: &[Header], stays: &dyn Fn(&str) -> bool) -> Result<Self, GgufError> {
         check_shards(headers)?;
         let Some(first) = headers.first() else { return Err(nothing_given()) };
         let keys = Keys::of(first)?;
-        let mut blocks = Blocks::of(headers, keys.n_blocks);
+        let mut blocks = Blocks::of(headers, keys.n_blocks, stays);
         let layers = (0..keys.n_blocks).map(|n| keys.layer(n, &mut blocks)).collect::<Vec<_>>();
         let mut shape = Self {
             window: keys.window,
@@ -137,12 +142,12 @@ impl ModelShape {
 
     /// Whether layers have experts, which can stay in system memory.
     pub fn has_experts(&self) -> bool {
-        self.layers.iter().any(|layer| !layer.experts.file.is_zero())
+        self.layers.iter().any(|layer| !layer.stored.experts.file.is_zero())
     }
 
     /// All weights of all shards.
     pub fn weights(&self) -> Bytes {
-        let layers = self.layers.iter().flat_map(|layer| [layer.dense.file, layer.experts.file]);
+        let layers = self.layers.iter().flat_map(|layer| layer.stored.files());
         Bytes::sum(layers.chain([self.output.file, self.input]))
     }
 }

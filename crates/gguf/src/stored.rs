@@ -54,10 +54,25 @@ fn expert_part(part: &str) -> Option<&str> {
     (is_known && is_expert).then_some(which)
 }
 
+/// All tensors of one layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LayerStored {
+    pub(crate) dense: Stored,
+    pub(crate) experts: Stored,
+    /// Those that stay in system memory by the operator's word.
+    pub(crate) kept: Stored,
+}
+
+impl LayerStored {
+    pub(crate) fn files(&self) -> [Bytes; 3] {
+        [self.dense.file, self.experts.file, self.kept.file]
+    }
+}
+
 /// All tensors of a model, sorted.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    layers: Vec<(Stored, Stored)>,
+    layers: Vec<LayerStored>,
     pub(crate) widths: Vec<LayerWidths>,
     pub(crate) output: Stored,
     pub(crate) tied_output: Option<Stored>,
@@ -66,27 +81,31 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub(crate) fn of(headers: &[Header], n_blocks: usize) -> Self {
-        let layers = vec![Default::default(); n_blocks];
+    pub(crate) fn of(headers: &[Header], n_blocks: usize, stays: &dyn Fn(&str) -> bool) -> Self {
+        let layers = vec![LayerStored::default(); n_blocks];
         let mut blocks = Self { layers, widths: vec![LayerWidths::default(); n_blocks], ..Self::default() };
         let tensors = || headers.iter().flat_map(Header::tensors);
-        tensors().for_each(|tensor| blocks.sort(tensor));
+        tensors().for_each(|tensor| blocks.sort(tensor, stays));
         if tensors().any(|tensor| tensor.name == "output.weight") {
             blocks.tied_output = None;
         }
         blocks
     }
 
-    /// What layer `n` has: everything but experts, and experts. Once.
-    pub(crate) fn take(&mut self, n: usize) -> (Stored, Stored) {
+    /// What layer `n` has. Once.
+    pub(crate) fn take(&mut self, n: usize) -> LayerStored {
         self.layers.get_mut(n).map(std::mem::take).unwrap_or_default()
     }
 
-    fn sort(&mut self, tensor: &Tensor) {
+    fn sort(&mut self, tensor: &Tensor, stays: &dyn Fn(&str) -> bool) {
         match block_of(&tensor.name) {
             Some((n, part)) if n < self.layers.len() => {
-                let (dense, experts) = &mut self.layers[n];
-                let place = if is_expert(&tensor.name) { experts } else { dense };
+                let LayerStored { dense, experts, kept } = &mut self.layers[n];
+                let place = match is_expert(&tensor.name) {
+                    _ if stays(&tensor.name) => kept,
+                    true => experts,
+                    false => dense,
+                };
                 place.add(tensor);
                 widen(&mut self.widths[n], part, tensor.ne);
             }
@@ -110,7 +129,7 @@ impl Blocks {
 }
 
 /// `blk.12.attn_q.weight` → 12 and `attn_q.weight`.
-fn block_of(name: &str) -> Option<(usize, &str)> {
+pub(crate) fn block_of(name: &str) -> Option<(usize, &str)> {
     let (number, part) = name.strip_prefix("blk.")?.split_once('.')?;
     Some((number.parse().ok()?, part))
 }

@@ -1,4 +1,4 @@
-//! Our own log on stderr, and the one line of it that nothing may filter: a capacity denial.
+//! Our own log on stderr, and the one line of it that nothing may filter: a denial for want of capacity, or of a context.
 //!
 //! Evaluation harnesses look for that line to tell "the machine was full" from "the model was wrong". It has its own
 //! way to stderr, past level and filter, and is flushed before the first refusal is sent. In a JSON log it is a JSON
@@ -32,7 +32,7 @@ pub(crate) fn deny(format: LogFormat, denial: &Denial) {
 }
 
 fn denial_line(format: LogFormat, denial: &Denial, at: jiff::Timestamp) -> String {
-    let sentence = format!("[provider-pool] capacity broker denied {}: {denial}", denial.key);
+    let sentence = format!("[provider-pool] {} denied {}: {denial}", denial.refuser(), denial.key);
     match format {
         LogFormat::Text => format!("{at} ERROR {sentence}\n"),
         LogFormat::Json => {
@@ -49,7 +49,7 @@ fn denial_line(format: LogFormat, denial: &Denial, at: jiff::Timestamp) -> Strin
                 "level": "ERROR",
                 "target": "motorpool",
                 "message": sentence,
-                "event": "capacity-denied",
+                "event": if denial.context.is_some() { "context-denied" } else { "capacity-denied" },
                 "key": denial.key.to_string(),
                 "requested": {
                     "total": denial.requested.total().get(),
@@ -61,6 +61,7 @@ fn denial_line(format: LogFormat, denial: &Denial, at: jiff::Timestamp) -> Strin
                 "wouldCommit": denial.would_commit().get(),
                 "bound": denial.bound().get(),
                 "which": denial.which(),
+                "context": denial.context.map(|context| json!({ "asked": context.asked, "fits": context.fits })),
                 "holders": holders,
                 "help": denial.remedy(),
             });

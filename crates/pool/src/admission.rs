@@ -24,7 +24,7 @@ use crate::{
     Action, Pool, Refusal, Tenant,
     entry::{Admission, Admitting, EntryId, Evicted, MadeRoom, Phase, Waiting},
 };
-use motorpool_broker::{Candidate, Cause, Denial, HostShape, Measured, pick_measured};
+use motorpool_broker::{Candidate, Cause, Denial, HostShape, Measured, RefusedContext, pick_measured};
 use motorpool_vocab::{Bytes, Claim, DeviceId, EventKind, Now, Spawn, StopReason};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -276,7 +276,11 @@ impl Pool {
         let key = denial.key.clone();
         let (requested, would_commit, bound) = (denial.requested.total(), denial.would_commit(), denial.bound());
         self.act(Action::Deny(denial.clone()));
-        self.publish(now, EventKind::CapacityDenied { key, requested, would_commit, bound });
+        let event = match denial.context {
+            None => EventKind::CapacityDenied { key, requested, would_commit, bound },
+            Some(RefusedContext { asked, fits }) => EventKind::ContextDenied { key, asked, fits, would_commit, bound },
+        };
+        self.publish(now, event);
         self.entries[entry].phase = Phase::Idle;
         self.refuse_all(now, entry, &Refusal::CapacityDenied(Box::new(denial)));
     }

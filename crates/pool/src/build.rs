@@ -13,6 +13,15 @@ use motorpool_broker::{LaunchPlan, Placement, Verdict, draft};
 use motorpool_vocab::{Endpoint, EventKind, FailureClass, Gate, Now, Spawn, StopReason};
 use std::{collections::BTreeSet, sync::Arc};
 
+/// Whether a draft may take more context than would be enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// Where there is room.
+    May,
+    /// There was none when it came to it.
+    Never,
+}
+
 impl Pool {
     /// The entry is idle and somebody waits: its program and model file are looked at before anything is touched.
     pub(crate) fn begin_check(&mut self, entry: EntryId) {
@@ -46,10 +55,12 @@ impl Pool {
     }
 
     /// What never goes, or the host, may have changed since the draft was made. Whether it is another one now.
-    pub(crate) fn draft_anew(&mut self, entry: EntryId) -> bool {
+    pub(crate) fn draft_anew(&mut self, entry: EntryId, growth: Growth) -> bool {
         let target = &self.entries[entry];
         let Some(waiting) = target.waiting() else { return false };
-        let draft = draft(&self.ledger, &self.fixed_spawns(), &subject(&target.model, &waiting.facts));
+        let subject = subject(&target.model, &waiting.facts);
+        let subject = if growth == Growth::Never { subject.ungrown() } else { subject };
+        let draft = draft(&self.ledger, &self.fixed_spawns(), &subject);
         let is_another = draft != waiting.draft;
         if let Some(waiting) = self.entries[entry].waiting_mut() {
             waiting.draft = draft;
@@ -76,7 +87,8 @@ impl Pool {
             split: (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split),
             claim,
         });
-        let (clamped, bytes) = (waiting.draft.clamped_from, launch.claim.total());
+        let (clamped, grown) = (waiting.draft.clamped_from, waiting.draft.grown_from);
+        let bytes = launch.claim.total();
         let LaunchPlan { context_per_slot, slots, .. } = launch.plan;
         let (step, made_room) = (Admitting::WaitsForSlot, MadeRoom::No);
         target.phase = Phase::Admission(Box::new(Admission { spawn, launch, waiting, step, made_room }));
@@ -84,6 +96,9 @@ impl Pool {
         self.wait_for_turn(entry);
         if let Some(wanted) = clamped {
             self.publish(now, EventKind::ContextClamped { key: key.clone(), wanted, context_per_slot, slots });
+        }
+        if let Some(from) = grown {
+            self.publish(now, EventKind::ContextGrown { key: key.clone(), from, context_per_slot, slots });
         }
         self.publish(now, EventKind::Reserved { key, spawn, bytes });
     }

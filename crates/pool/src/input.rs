@@ -1,6 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    Calibration, Denial, Experience, Host, LaunchPlan, Lessons, ModelShape, Outlook, Prospect, Refusal, Reported, Split,
+    Beside, Calibration, Denial, Experience, Host, LaunchPlan, Lessons, ModelShape, Outlook, Prospect, Refusal,
+    Reported, Split,
 };
 use motorpool_catalog::Model;
 use motorpool_vocab::{
@@ -339,7 +340,7 @@ pub struct Facts {
     pub program: PathBuf,
     /// The file it is given: the first shard.
     pub model_path: PathBuf,
-    /// Every shard with its size.
+    /// Every shard with its size, then those of its draft model.
     pub files: Vec<(FileId, Bytes)>,
     /// The model's own context length.
     pub context_length: Option<u32>,
@@ -347,6 +348,8 @@ pub struct Facts {
     pub architecture: Option<String>,
     /// What its header says about what it takes; `None` when nothing can be read there.
     pub shape: Option<Arc<ModelShape>>,
+    /// What is loaded beside it.
+    pub beside: Beside,
     /// What was measured of the program.
     pub calibration: Calibration,
     /// What earlier loads of it taught.

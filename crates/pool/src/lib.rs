@@ -68,9 +68,9 @@ pub use input::{
 };
 pub use learned::Lessons;
 pub use motorpool_broker::{
-    Belief, Bounds, Budget, BudgetSetting, Calibration, Card, Death, Denial, Doubt, Draft, Excess, Experience, Host,
-    HostShape, KvType, LaunchKey, LaunchPlan, Lesson, Marks, ModelShape, News, Parts, Place, Placement, Policy, Proof,
-    Reported, Side, SizedBy, Source, Spillover, Split, Which,
+    Adapter, Belief, Beside, Bounds, Budget, BudgetSetting, Calibration, Card, Death, Denial, Doubt, Draft, DraftModel,
+    Excess, Experience, Host, HostShape, KvType, LaunchKey, LaunchPlan, Lesson, Marks, ModelShape, News, Parts, Place,
+    Placement, Policy, Proof, RefusedContext, Reported, Side, SizedBy, Source, Spillover, Split, Which,
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pool::{Pool, PoolConfig};

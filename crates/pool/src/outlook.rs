@@ -3,7 +3,7 @@
 //! Several are judged one after the other, behind the builds that wait, as if each of them had got its room: what an
 //! earlier one claims is taken and stays, and what would go for it is gone.
 use crate::{Denial, Facts, Pool, StartFault, entry::EntryId, subject::subject};
-use motorpool_broker::{Draft, Ledger, Placement, Query, Room, Source, Verdict, draft, pick_room};
+use motorpool_broker::{Draft, Ledger, Placement, Query, Room, Source, Verdict, draft, pick_room, refused_context};
 use motorpool_catalog::Model;
 use motorpool_vocab::{Bytes, Claim, EngineKey, ModelId, Now, Spawn};
 use std::{collections::BTreeMap, sync::Arc};
@@ -126,10 +126,19 @@ impl Then {
             Ok(facts) => facts,
             Err(fault) => return Outlook { key, draft: None, source: None, becomes: Becomes::Fails(fault) },
         };
-        let draft = draft(&self.ledger, &self.fixed, &subject(&model, &facts));
+        let subject = subject(&model, &facts);
+        let draft = draft(&self.ledger, &self.fixed, &subject);
         let becomes = match at.0.line_of(&key) {
             Some(claim) => Becomes::Resident(claim),
             None => self.judge(at, (&key, &model), &draft),
+        };
+        let becomes = match becomes {
+            Becomes::Denied(denial) => {
+                let context = refused_context(&self.ledger, &self.fixed, (&subject, &draft));
+                Becomes::Denied(Box::new(denial.of_context(context)))
+            }
+            // A grown one was drafted because it fits.
+            other => other,
         };
         let is_measured = || at.0.measured_of(&key).is_some();
         let source = match &becomes {

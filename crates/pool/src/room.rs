@@ -5,9 +5,13 @@
 //! for a build follows from that judgement anew each time, so a drain that is no longer needed ends by itself.
 use crate::{
     Denial, Pool,
+    build::Growth,
     entry::{EntryId, Evicted, Phase, Serving, Step},
+    subject::subject,
 };
-use motorpool_broker::{Candidate, Measured, Proof, Query, Room, Standing, Which, pick_room};
+use motorpool_broker::{
+    Candidate, Measured, Proof, Query, RefusedContext, Room, Standing, Which, pick_room, refused_context,
+};
 use motorpool_vocab::{Bytes, Claim, CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
 use std::collections::BTreeSet;
 
@@ -40,7 +44,11 @@ impl Pool {
 
     fn settle_build(&mut self, now: Now, entry: EntryId, spoken: &mut Spoken) {
         let Some(mut room) = self.judge(now, entry, spoken) else { return };
-        if matches!(room, Room::Never(_)) && self.draft_anew(entry) {
+        // Nobody goes or waits for more context than would be enough.
+        let grown = self.entries[entry].waiting().is_some_and(|w| w.draft.grown_from.is_some());
+        let growth = if grown && !matches!(room, Room::Fits(_)) { Some(Growth::Never) } else { None };
+        let growth = growth.or(matches!(room, Room::Never(_)).then_some(Growth::May));
+        if growth.is_some_and(|growth| self.draft_anew(entry, growth)) {
             let Some(again) = self.judge(now, entry, spoken) else { return };
             room = again;
         }
@@ -271,7 +279,7 @@ impl Pool {
         let withheld = self.withheld_from(entry, &proof);
         let denial = match withheld {
             Some(measured) => Denial::measured(key, proof.claim, measured, self.ledger.bounds()),
-            None => self.denial_of(key, proof),
+            None => self.denial_of(key, proof).of_context(self.refused_context(entry)),
         };
         self.tell_denied(now, entry, denial.beside(self.ledger.committed()));
     }
@@ -284,6 +292,14 @@ impl Pool {
         let figures = self.sights.figures(device).filter(|_| waiting.withheld.contains(device))?;
         let required = proof.claim.device.get(device).copied()?;
         Some(Measured { device: device.clone(), required, free: figures.free, cause: self.cause(waiting, device) })
+    }
+
+    /// The context that the build of `entry` is refused for, if it is that.
+    fn refused_context(&self, entry: EntryId) -> Option<RefusedContext> {
+        let target = &self.entries[entry];
+        let waiting = target.waiting()?;
+        let subject = subject(&target.model, &waiting.facts);
+        refused_context(&self.ledger, &self.fixed_spawns(), (&subject, &waiting.draft))
     }
 
     pub(crate) fn denial_of(&self, key: EngineKey, proof: Proof) -> Denial {

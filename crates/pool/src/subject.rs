@@ -1,9 +1,10 @@
 //! What the catalog and a look at the files say of a model, in the broker's terms.
 use crate::{Facts, KvType};
 use motorpool_broker::{
-    BatchRule, Choice, ContextWish, FixedSettings, Profile, Purpose, SlidingWindow, Subject, Wishes,
+    Adapter, BatchRule, Beside, Choice, ContextWish, FixedSettings, Profile, Purpose, SlidingWindow, Subject, Wishes,
 };
 use motorpool_catalog::{Batch, Capability, Model};
+use std::sync::Arc;
 
 /// What is known of `model` before it is launched: what a build of it is planned from, and every plan without a build.
 pub fn subject(model: &Model, facts: &Facts) -> Subject {
@@ -17,6 +18,7 @@ pub fn subject(model: &Model, facts: &Facts) -> Subject {
         },
         files: facts.files.clone(),
         shape: facts.shape.clone(),
+        beside: beside(model, facts),
         calibration: facts.calibration.clone(),
         settings: settings(model),
         lessons: facts.learned.lessons.clone(),
@@ -25,12 +27,9 @@ pub fn subject(model: &Model, facts: &Facts) -> Subject {
 
 fn wishes(model: &Model, facts: &Facts) -> Wishes {
     Wishes {
-        context: match model.context {
-            None => ContextWish::Unasked,
-            Some(motorpool_catalog::ContextWish::Tokens(tokens)) => ContextWish::Tokens(tokens),
-            Some(motorpool_catalog::ContextWish::Max) => ContextWish::Own,
-        },
+        context: context(model.context),
         context_min: model.context_min,
+        context_target: context(model.context_target),
         slots: model.slots,
         kv: model.kv_type.as_deref().and_then(KvType::from_name),
         profile: match model.profile {
@@ -39,6 +38,23 @@ fn wishes(model: &Model, facts: &Facts) -> Wishes {
         },
         context_own: facts.context_length,
         architecture: facts.architecture.clone(),
+    }
+}
+
+/// Control vectors are arguments of the model; what they take follows from its shape.
+fn beside(model: &Model, facts: &Facts) -> Beside {
+    let mut beside = facts.beside.clone();
+    if model.extra_args.iter().any(|arg| arg.starts_with("--control-vector")) {
+        beside.adapters.extend(facts.shape.as_deref().map(|shape| Arc::new(Adapter::control_vectors(shape))));
+    }
+    beside
+}
+
+fn context(wish: Option<motorpool_catalog::ContextWish>) -> ContextWish {
+    match wish {
+        None => ContextWish::Unasked,
+        Some(motorpool_catalog::ContextWish::Tokens(tokens)) => ContextWish::Tokens(tokens),
+        Some(motorpool_catalog::ContextWish::Max) => ContextWish::Own,
     }
 }
 

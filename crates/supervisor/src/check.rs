@@ -1,6 +1,6 @@
 //! Looks at program and model file before anything is evicted for them. Touches nothing; blocks.
-use crate::{Notebook, identity};
-use motorpool_catalog::{Manifest, Model};
+use crate::{Notebook, beside, identity};
+use motorpool_catalog::{Manifest, Model, tensors_that_stay};
 use motorpool_gguf::{Calibration, GgufError, Header, ModelShape, check_shards, read_header, shard_names};
 use motorpool_pool::{Facts, Lessons, StartFault};
 use motorpool_vocab::{Bytes, FailureClass, FileId};
@@ -29,13 +29,33 @@ const MAX_VERDICTS: usize = 1024;
 
 /// What a model's header says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Judged {
+pub(crate) struct Judged {
     context_length: Option<u32>,
     architecture: Option<String>,
-    shape: Option<Arc<ModelShape>>,
+    pub(crate) shape: Option<Arc<ModelShape>>,
 }
 
 type Verdict = Result<Judged, StartFault>;
+
+/// Files, and which of their tensors stay in system memory.
+type Question = (Vec<FileId>, Vec<String>);
+
+/// The files of one model.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    paths: Vec<PathBuf>,
+    files: Vec<FileId>,
+}
+
+impl Seen {
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (FileId, Bytes)> + '_ {
+        self.files.iter().map(|id| (*id, Bytes::new(id.size)))
+    }
+
+    pub(crate) fn size(&self) -> Bytes {
+        Bytes::sum(self.sizes().map(|(_, size)| size))
+    }
+}
 
 /// Looks at programs and model files; remembers what it read of a file for as long as that is the same file.
 pub struct Checker {
@@ -43,7 +63,7 @@ pub struct Checker {
     locate: Locate,
     calibrate: Calibrate,
     notebook: Option<Notebook>,
-    verdicts: Mutex<HashMap<Vec<FileId>, Verdict>>,
+    verdicts: Mutex<HashMap<Question, Verdict>>,
 }
 
 impl fmt::Debug for Checker {
@@ -68,23 +88,25 @@ impl Checker {
     pub fn check(&self, manifest: &Manifest, model: &Model) -> Result<Facts, StartFault> {
         let program = (self.discover)(manifest)?;
         let model_path = (self.locate)(model)?;
-        let paths = files_of(&model_path)?;
-        let files = paths.iter().map(|path| identify(path)).collect::<Result<Vec<_>, _>>()?;
-        let Judged { context_length, architecture, shape } = self.verdict(&paths, &files)?;
-        let files: Vec<_> = files.into_iter().map(|id| (id, Bytes::new(id.size))).collect();
+        let own = seen(&model_path)?;
+        let Judged { context_length, architecture, shape } = self.verdict(&own, &model.cpu_tensors)?;
+        let (beside, more) = beside::look(model, &|seen| self.verdict(seen, &[]))?;
+        let files: Vec<_> = own.sizes().chain(more).collect();
         let calibration = (self.calibrate)(&program);
         let learned = self.notebook.as_ref().map_or_else(Lessons::default, |notebook| {
             notebook.lessons(&identity::about((manifest, &program), model, &files))
         });
-        Ok(Facts { program, model_path, files, context_length, architecture, shape, calibration, learned })
+        Ok(Facts { program, model_path, files, context_length, architecture, shape, beside, calibration, learned })
     }
 
-    fn verdict(&self, paths: &[PathBuf], files: &[FileId]) -> Verdict {
-        if let Some(known) = self.verdicts.lock().get(files) {
+    /// What the files say where tensors of these names stay in system memory.
+    fn verdict(&self, seen: &Seen, cpu_tensors: &[String]) -> Verdict {
+        let key = (seen.files.clone(), cpu_tensors.to_vec());
+        if let Some(known) = self.verdicts.lock().get(&key) {
             return known.clone();
         }
-        let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
-        let verdict = match judge(paths, files) {
+        let first = seen.paths.first().map_or(Path::new(""), PathBuf::as_path);
+        let verdict = match judge(seen, cpu_tensors) {
             // What the disk did not give is no property of the file.
             Err(error @ GgufError::Io { .. }) => return Err(fault(FailureClass::Unknown, about(first, &error))),
             // An engine may know a type that we do not; it decides.
@@ -96,9 +118,16 @@ impl Checker {
         if verdicts.len() >= MAX_VERDICTS {
             verdicts.clear();
         }
-        verdicts.insert(files.to_vec(), verdict.clone());
+        verdicts.insert(key, verdict.clone());
         verdict
     }
+}
+
+/// The model whose first file is `path`.
+pub(crate) fn seen(path: &Path) -> Result<Seen, StartFault> {
+    let paths = files_of(path)?;
+    let files = paths.iter().map(|path| identify(path)).collect::<Result<_, _>>()?;
+    Ok(Seen { paths, files })
 }
 
 /// The file and its further shards.
@@ -125,7 +154,7 @@ pub(crate) fn identify(path: &Path) -> Result<FileId, StartFault> {
 }
 
 /// Reads headers where there are any: engines of other formats judge their own files.
-fn judge(paths: &[PathBuf], files: &[FileId]) -> Result<Judged, GgufError> {
+fn judge(Seen { paths, files }: &Seen, cpu_tensors: &[String]) -> Result<Judged, GgufError> {
     if !paths.first().is_some_and(|first| is_gguf(first)) {
         return Ok(Judged::default());
     }
@@ -137,11 +166,11 @@ fn judge(paths: &[PathBuf], files: &[FileId]) -> Result<Judged, GgufError> {
         context_length: header.and_then(Header::context_length).and_then(|n| u32::try_from(n).ok()),
         architecture: header.and_then(Header::architecture).map(str::to_owned),
         // A header that the engine may load and we cannot estimate leaves the size of the files.
-        shape: ModelShape::of(&headers).ok().map(Arc::new),
+        shape: ModelShape::with_kept(&headers, &tensors_that_stay(cpu_tensors)).ok().map(Arc::new),
     })
 }
 
-fn read_one(path: &Path, size: u64) -> Result<Header, GgufError> {
+pub(crate) fn read_one(path: &Path, size: u64) -> Result<Header, GgufError> {
     let file = File::open(path).map_err(|source| GgufError::Io { at: 0, source })?;
     read_header(BufReader::with_capacity(1 << 16, file), size)
 }
@@ -156,11 +185,11 @@ fn is_gguf(path: &Path) -> bool {
     named || begins()
 }
 
-fn about(path: &Path, error: &dyn Error) -> String {
+pub(crate) fn about(path: &Path, error: &dyn Error) -> String {
     format!("model file {}: {}", path.display(), sentence(error))
 }
 
-fn fault(class: FailureClass, message: String) -> StartFault {
+pub(crate) fn fault(class: FailureClass, message: String) -> StartFault {
     StartFault { class, message, tail: vec![] }
 }
 
@@ -178,7 +207,8 @@ pub(crate) fn sentence(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_catalog::ModelSource;
+    use motorpool_catalog::{DraftModel, ModelSource, SideFile};
+    use motorpool_gguf::write::{Smoke, Writer};
     use motorpool_vocab::ModelId;
 
     fn manifest() -> Manifest {
@@ -253,6 +283,53 @@ mod tests {
             Box::new(|_| Calibration::default()),
         );
         assert_eq!(checker.check(&manifest(), &model(Path::new("/m"))), Err(missing()));
+    }
+
+    type Change<'a> = &'a dyn Fn(&mut Model);
+
+    #[test]
+    fn files_beside_a_model_are_checked_and_told_like_it() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| folder.path().join(name);
+        let write = |name: &str, writer: Writer| fs::write(path(name), writer.finish()).expect("writable");
+        write("a.gguf", Smoke { n_blocks: 4, ..Smoke::default() }.writer());
+        write("small.gguf", Smoke::default().writer());
+        write("clip.gguf", Writer::new().set("general.architecture", "clip"));
+        write("lora.gguf", Writer::new().set("general.architecture", "llama").set("general.type", "adapter"));
+        let side = |name: &str| Some(SideFile { file: path(name) });
+        let draft = |name: &str| Some(DraftModel { file: path(name), tokens: 2 });
+        let with = |change: &dyn Fn(&mut Model)| {
+            let mut model = model(&path("a.gguf"));
+            change(&mut model);
+            checker().check(&manifest(), &model)
+        };
+        let facts = with(&|model| {
+            model.projector = side("clip.gguf");
+            model.draft = draft("small.gguf");
+            model.adapters.extend(side("lora.gguf"));
+            model.cpu_tensors = vec!["ffn_(up|down)".into()];
+        });
+        let facts = facts.expect("all are there");
+        let bytes = |name: &str| Bytes::new(fs::metadata(path(name)).expect("there").len());
+        assert_eq!(facts.beside.projector, Some(bytes("clip.gguf")));
+        let read = facts.beside.draft.as_ref().expect("a draft model");
+        assert_eq!((read.tokens, read.size, read.shape.is_some()), (2, bytes("small.gguf"), true));
+        assert_eq!(
+            facts.files.iter().map(|(_, size)| *size).collect::<Vec<_>>(),
+            [bytes("a.gguf"), bytes("small.gguf")]
+        );
+        assert_eq!(facts.beside.adapters.len(), 1);
+        assert_ne!(facts.shape, with(&|_| {}).expect("the same file").shape, "what stays is told apart");
+        let wrong: [(Change<'_>, _); 4] = [
+            (&|model| model.projector = side("a.gguf"), FailureClass::ModelUnsupported),
+            (&|model| model.projector = side("gone.gguf"), FailureClass::ModelMissing),
+            (&|model| model.adapters.extend(side("a.gguf")), FailureClass::ModelCorrupt),
+            (&|model| model.draft = draft("gone.gguf"), FailureClass::ModelMissing),
+        ];
+        for (change, class) in wrong {
+            let fault = with(change).expect_err("no such file");
+            assert_eq!(fault.class, class, "{fault:?}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@
 compile_error!("keeping engines needs pidfds, the parent-death signal and subreapers: Linux only for now");
 
 mod address;
+mod beside;
 mod cards;
 mod check;
 #[cfg(feature = "detached")]

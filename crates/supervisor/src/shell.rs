@@ -351,9 +351,15 @@ fn log_event(kind: &EventKind) {
         EventKind::ContextClamped { key, wanted, context_per_slot, slots } => tracing::info!(
             "context clamped {wanted} → {context_per_slot} tokens/turn ({slots} slots): {key} would never fit with more"
         ),
+        EventKind::ContextGrown { key, from, context_per_slot, slots } => tracing::info!(
+            "context grown {from} → {context_per_slot} tokens/turn ({slots} slots): there is room for more of {key}"
+        ),
         EventKind::Closing => tracing::info!("no new work is taken"),
         // Lines of their own say these.
-        EventKind::Exited { .. } | EventKind::Released { .. } | EventKind::CapacityDenied { .. } => {}
+        EventKind::Exited { .. }
+        | EventKind::Released { .. }
+        | EventKind::CapacityDenied { .. }
+        | EventKind::ContextDenied { .. } => {}
     }
 }
 

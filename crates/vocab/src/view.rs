@@ -316,12 +316,36 @@ pub enum EventKind {
         /// Slots that were planned.
         slots: u32,
     },
+    /// A launch was planned with more context than would be enough: there was room.
+    ContextGrown {
+        /// The engine.
+        key: EngineKey,
+        /// Tokens per slot that would have been enough.
+        from: u32,
+        /// Tokens per slot that were planned.
+        context_per_slot: u32,
+        /// Slots that were planned.
+        slots: u32,
+    },
     /// A build was refused for want of room.
     CapacityDenied {
         /// The engine.
         key: EngineKey,
         /// The bytes it needed.
         requested: Bytes,
+        /// What would have been committed.
+        would_commit: Bytes,
+        /// The bound it meets.
+        bound: Bytes,
+    },
+    /// A build was refused for the context that it was to have; a shorter one would fit.
+    ContextDenied {
+        /// The engine.
+        key: EngineKey,
+        /// The fewest tokens per slot that were of use.
+        asked: u32,
+        /// The most tokens per slot that would fit.
+        fits: u32,
         /// What would have been committed.
         would_commit: Bytes,
         /// The bound it meets.

@@ -8,6 +8,7 @@ use motorpool_testkit::Client;
 use motorpool_vocab::{Bytes, Endpoint};
 use serde_json::{Value, json};
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     path::{Path, PathBuf},
     process::Stdio,
@@ -100,11 +101,19 @@ impl ByHand {
     /// # Panics
     /// When it ends instead; with what it said.
     pub async fn start(house: &House, model: &Path, settings: &LaunchSettings) -> Self {
+        Self::start_with(house, model, settings, &[]).await
+    }
+
+    /// The same with more arguments.
+    ///
+    /// # Panics
+    /// When it ends instead; with what it said.
+    pub async fn start_with(house: &House, model: &Path, settings: &LaunchSettings, more: &[&OsStr]) -> Self {
         let program = record()["program"].as_str().map(PathBuf::from).expect("its path");
         let socket = house.path("hand.sock");
         let _ = fs::remove_file(&socket);
         let mut command = Command::new(program);
-        command.arg("-m").arg(model).arg("--host").arg(&socket).args(arguments(settings));
+        command.arg("-m").arg(model).arg("--host").arg(&socket).args(arguments(settings)).args(more);
         command.env_clear().env("XDG_CONFIG_HOME", house.path("config")).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it runs");

@@ -1,6 +1,6 @@
 //! Refused for want of room: the line that harnesses look for, and what the client is told.
 use crate::support::{Blockade, assert_refused, assert_serves, gate, n_starts, pausing, stream_until};
-use motorpool_testkit::{Behaviour, eventually};
+use motorpool_testkit::{Behaviour, FakeModel, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     talk::{CHAT, ask, chat},
@@ -245,5 +245,70 @@ async fn who_is_told_that_others_are_busy_was_not_denied_for_want_of_room() {
         (&json!(0), &json!(1)),
         "{counted}"
     );
+    daemon.stop().await;
+}
+
+/// A model with a context of its own, for `House::fake_with` gives all the same.
+fn with_context(house: &House, id: &str, lines: &str) {
+    let model = FakeModel::write(&house.path("models"), id, &Behaviour::default()).expect("written");
+    let text = format!("id = \"{id}\"\n{lines}\n[source]\nfile = \"{}\"\n", model.path().display());
+    house.write_beside(&format!("catalog/{id}.toml"), &text);
+}
+
+const CONTEXT_FORM: &str = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d) ERROR \[provider-pool\] context admission denied llama-server:long:0: 16777216 tokens/turn would commit \d+ against 1073741824; \d+ would fit$";
+
+#[tokio::test]
+async fn a_context_that_cannot_be_is_one_line_of_its_own_class_and_no_denial_for_want_of_capacity() {
+    let form = Regex::new(CONTEXT_FORM).expect("valid");
+    for (level, format) in [("error", "text"), ("trace", "text"), ("error", "json"), ("trace", "json")] {
+        let mut house = House::new();
+        house.set("log.level", level);
+        house.set("log.format", format);
+        with_context(&house, "long", "context = 16777216\nslots = 1");
+        let daemon = house.start().await;
+        let answer = daemon.http().post(CHAT, &chat("long", "hello")).await.expect("an answer");
+        let log = daemon.log();
+        let message = assert_refused(&answer, 503, "context_denied")["message"].to_string();
+        assert!(message.contains("16777216 tokens of context") && message.contains("would fit"), "{message}");
+        let found: Vec<_> = log.lines().filter(|line| line.contains("context admission denied")).collect();
+        let [line] = found[..] else { panic!("one line at {level} in {format}: {log}") };
+        let line = if format == "json" { assert_is_context_event(line) } else { line.to_owned() };
+        assert!(form.is_match(&line), "{line}");
+        assert_eq!(denials(&log), [""; 0]);
+        let counted = counted(&house, &log).await;
+        let classes = &counted["classes"];
+        assert_eq!((&counted["denied"], &classes["context"]["denied"]), (&json!(1), &json!(1)), "{counted}");
+        assert_eq!(
+            (&classes["capacity"]["denied"], &counted["engines"][0]["largest"]["bound"]),
+            (&json!(0), &json!("budget"))
+        );
+        daemon.stop().await;
+    }
+}
+
+/// The line as it would be in a log for people.
+fn assert_is_context_event(line: &str) -> String {
+    let event: Value = serde_json::from_str(line).expect("one JSON document a line");
+    assert_eq!((&event["level"], &event["event"]), (&json!("ERROR"), &json!("context-denied")), "{event}");
+    assert_eq!((&event["context"]["asked"], &event["bound"]), (&json!(16_777_216), &json!(GIB)), "{event}");
+    assert!(event["help"].as_str().is_some_and(|help| help.contains("would fit")), "{event}");
+    let text = |name: &str| event[name].as_str().expect("a text").to_owned();
+    format!("{} ERROR {}", text("timestamp"), text("message"))
+}
+
+#[tokio::test]
+async fn the_context_that_a_refusal_names_is_the_most_that_fits() {
+    let house = House::new();
+    with_context(&house, "long", "slots = 1");
+    let daemon = house.start().await;
+    let planned = async |tokens: u64| daemon.cli(&["plan", "long", "--context", &tokens.to_string(), "--json"]).await;
+    let refused = planned(16_777_216).await;
+    assert_eq!(refused.code, Some(10), "{refused:?}");
+    let verdict = refused.json()["launches"][0]["verdict"].clone();
+    let reason = verdict["reason"].as_str().expect("the arithmetic").to_owned();
+    let fits =
+        Regex::new(r"; (\d+) would fit$").expect("valid").captures(&reason).expect("it is said")[1].parse::<u64>();
+    let fits = fits.expect("a number");
+    assert_eq!((planned(fits).await.code, planned(fits + 256).await.code), (Some(0), Some(10)), "{reason}");
     daemon.stop().await;
 }

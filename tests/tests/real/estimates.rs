@@ -8,7 +8,7 @@ use motorpool_tests::e2e::{
 use std::fs;
 
 /// Engines print sizes with two decimals of MiB; two caches and a state make three of them.
-const ROUNDING: u64 = 3 * (1 << 20) / 100;
+pub(crate) const ROUNDING: u64 = 3 * (1 << 20) / 100;
 
 #[tokio::test]
 async fn estimates_are_within_a_tenth_of_what_the_engine_reports() {

@@ -2,6 +2,7 @@
 //!
 //! The first test that runs installs both, once, and says so on standard error; that takes some minutes and a network.
 #![cfg(target_os = "linux")]
+mod beside;
 mod crash;
 mod estimates;
 mod learned;

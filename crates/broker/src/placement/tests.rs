@@ -19,7 +19,7 @@ fn weights(mib: u64) -> Weights {
 
 /// `n` layers of 1 GiB, of which `experts` MiB are experts, and nothing else.
 fn layers(n: usize, experts: u64) -> Footprint {
-    let layer = LayerBytes { dense: weights(1024 - experts), experts: weights(experts), cache: Bytes::ZERO };
+    let layer = LayerBytes { dense: weights(1024 - experts), experts: weights(experts), ..LayerBytes::default() };
     Footprint { layers: vec![layer; n], ..Footprint::default() }
 }
 
@@ -221,16 +221,18 @@ fn a_footprint_without_layers_or_with_the_largest_sizes_is_placed_or_refused() {
     let nothing = place(&ledger, &auto(Footprint::default()));
     assert_eq!(nothing.claim.total(), Bytes::ZERO);
     let all = Weights { file: Bytes::MAX, repacked: Bytes::MAX };
-    let layer = LayerBytes { dense: all, experts: all, cache: Bytes::MAX };
+    let layer = LayerBytes { dense: all, experts: all, kept: all, cache: Bytes::MAX, adapters: Bytes::MAX };
     let absurd = Footprint { layers: vec![layer; 3], output: all, input: Bytes::MAX, ..Footprint::default() };
     assert_eq!(pick_placement(&ledger, &auto(absurd)).expect_err("absurd").excess.would_commit, Bytes::MAX);
 }
 
 fn any_footprint() -> impl Strategy<Value = Footprint> {
-    let layer = (0u64..400, 0u64..400, 0u64..50).prop_map(|(dense, experts, cache)| LayerBytes {
+    let layer = (0u64..400, 0u64..400, 0u64..50, 0u64..50).prop_map(|(dense, experts, kept, mib)| LayerBytes {
         dense: weights(dense),
         experts: weights(experts),
-        cache: Bytes::mib(cache),
+        kept: weights(kept),
+        cache: Bytes::mib(mib),
+        adapters: Bytes::mib(mib / 2),
     });
     let rest = prop::collection::vec(0u64..200, 6);
     (prop::collection::vec(layer, 0..12), rest).prop_map(|(layers, rest)| Footprint {
@@ -261,7 +263,8 @@ proptest! {
         let _ = ledger.observe(Reading { place: Place::Card(id("GPU-0")), sight });
         let view = Scratch::without(&ledger, []).view();
         let f = &footprint;
-        let always = Bytes::sum([f.weights(), f.cache(), f.projector, f.baseline]);
+        let adapters = Bytes::sum(f.layers.iter().map(|layer| layer.adapters));
+        let always = Bytes::sum([f.weights(), f.cache(), adapters, f.projector, f.baseline]);
         for placement in attempts(&ledger, &auto(footprint.clone()), &[view]) {
             let each = f.compute_device.saturating_add(f.device_overhead);
             let n = u64::try_from(placement.split.devices.len()).expect("few");

@@ -137,6 +137,10 @@ fn the_example_of_a_model_is_a_model() {
         (Some(ContextWish::Tokens(32_768)), Some(4), Some(99))
     );
     assert_eq!((example.context_min, example.profile, example.n_cpu_moe), (Some(8192), Some(Profile::Agent), Some(0)));
+    assert_eq!((example.cpu_tensors.len(), example.adapters.len()), (1, 1));
+    assert_eq!(example.draft.map(|draft| draft.tokens), Some(3));
+    assert!(example.projector.is_some_and(|side| side.file.starts_with("/home/ann")));
+    assert_eq!(example.context_target, Some(ContextWish::Tokens(131_072)));
     assert_eq!(example.devices.len(), 1);
     assert_eq!((example.declared, example.priority, example.pinned), (Some(Bytes::gib(9)), 10, false));
 }
@@ -149,6 +153,9 @@ fn a_context_is_a_number_or_all_there_is_with_a_floor_and_a_kind_of_work() {
     assert_eq!(with("context = 8192\ncontext_min = 8192").context_min, Some(8192));
     let agent = with("profile = \"agent\"\ncontext_min = 16384");
     assert_eq!((agent.profile, agent.context_min, agent.context), (Some(Profile::Agent), Some(16_384), None));
+    let target = |lines: &str| with(lines).context_target;
+    assert_eq!(target("context_target = \"max\""), Some(ContextWish::Max));
+    assert_eq!(target("context_min = 512\ncontext_target = 512"), Some(ContextWish::Tokens(512)));
     assert_eq!(ContextWish::Max.tokens(), None);
     let placed = with("n_cpu_moe = 12\ndevices = [\"GPU-1\", \"GPU-2\"]");
     let devices: Vec<_> = placed.devices.iter().map(|id| &*id.0).collect();

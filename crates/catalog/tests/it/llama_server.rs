@@ -1,6 +1,6 @@
 //! The shipped manifest of llama-server: what it makes of a launch, and what it reads in what the server says.
 use motorpool_catalog::{
-    Batch, Capability, FlashAttention, Heard, LaunchValues, Manifest, Model, ModelSource, Slots, Source,
+    Batch, Capability, DraftModel, FlashAttention, Heard, LaunchValues, Manifest, Model, ModelSource, Slots, Source,
     parse_manifest, shipped,
 };
 use motorpool_vocab::{Bytes, Endpoint, FailureClass, ModelId};
@@ -27,6 +27,10 @@ fn values() -> LaunchValues {
         devices: vec![],
         visible: None,
         tensor_split: vec![],
+        projector: None,
+        draft: None,
+        adapters: vec![],
+        cpu_tensors: vec![],
         batch: Batch { logical: 2048, physical: 512 },
         prompt_cache: Bytes::mib(64),
         checkpoints: 4,
@@ -70,6 +74,36 @@ fn values_that_are_there_add_their_arguments() {
     );
     let tcp = command(&LaunchValues { endpoint: Endpoint::Tcp(4711), ..values() });
     assert_eq!((after(&tcp, "--host").as_str(), after(&tcp, "--port").as_str()), ("127.0.0.1", "4711"));
+}
+
+#[test]
+fn what_is_loaded_beside_a_model_goes_where_the_model_goes() {
+    let beside = LaunchValues {
+        projector: Some("/models/mmproj.gguf".into()),
+        draft: Some(DraftModel { file: "/models/small.gguf".into(), tokens: 5 }),
+        adapters: vec!["/models/a.gguf".into(), "/models/b.gguf".into()],
+        cpu_tensors: vec!["ffn_down".into(), "exps".into()],
+        ..values()
+    };
+    let left = command(&beside);
+    assert_eq!(
+        (after(&left, "--mmproj"), after(&left, "--lora")),
+        ("/models/mmproj.gguf".into(), "/models/a.gguf,/models/b.gguf".into())
+    );
+    assert_eq!(after(&left, "--override-tensor"), "ffn_down=CPU,exps=CPU");
+    let draft =
+        ["--spec-draft-model", "--spec-type", "--spec-draft-n-max", "--spec-draft-type-k", "--spec-draft-type-v"];
+    assert_eq!(draft.map(|flag| after(&left, flag)), ["/models/small.gguf", "draft-simple", "5", "f16", "f16"]);
+    for flag in ["--mmproj-device", "--spec-draft-ngl", "--spec-draft-device"] {
+        assert!(!left.contains(&flag.to_owned()), "{flag} is left to the engine");
+    }
+    let placed = |devices: &[&str], gpu_layers| {
+        let devices = devices.iter().map(|id| (*id).to_owned()).collect();
+        let all = command(&LaunchValues { devices, gpu_layers, ..beside.clone() });
+        ["--mmproj-device", "--spec-draft-device", "--spec-draft-ngl"].map(|flag| after(&all, flag))
+    };
+    assert_eq!(placed(&["CUDA1", "CUDA0"], Some(30)), ["CUDA1", "CUDA1", "all"], "the first");
+    assert_eq!(placed(&["none"], Some(0)), ["none", "none", "0"]);
 }
 
 #[test]

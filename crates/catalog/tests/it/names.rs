@@ -138,7 +138,7 @@ fn a_model_needs_an_engine_that_is_described() {
 
 #[test]
 fn a_model_cannot_undo_what_was_planned() {
-    let expected = r#"a.toml:2:30: `--ctx-size` cannot be given to llama-server here: it is set for it, or kept from it
+    let expected = r#"a.toml:2:30: `--ctx-size` cannot be given to llama-server here: `context` in the catalog entry says it, so that its memory is counted
   |
 2 | extra_args = ["--jinja",     "--ctx-size", "9"]
   |                              ^^^^^^^^^^^^
@@ -147,10 +147,62 @@ fn a_model_cannot_undo_what_was_planned() {
         refusal(vec![model("a.toml", "id = \"a\"\nextra_args = [\"--jinja\",     \"--ctx-size\", \"9\"]")]),
         expected
     );
-    for flag in ["-c", "-np", "--cache-ram", "--host", "--tools", "-v", "--port=1"] {
+    let kept = "it is set for it, or kept from it";
+    for (flag, why) in [
+        ("-c", "`context`"),
+        ("-np", "`slots`"),
+        ("-ctk", "`kv_type`"),
+        ("--cache-type-v=q8_0", "`kv_type`"),
+        ("-ngl", "`gpu_layers`"),
+        ("-cmoe", "`n_cpu_moe`"),
+        ("-ncmoe", "`n_cpu_moe`"),
+        ("-ot", "`cpu_tensors`"),
+        ("--cache-ram", "`prompt_cache`"),
+        ("--mmproj", "`projector`"),
+        ("-md", "`draft`"),
+        ("--model-draft", "`draft`"),
+        ("-ngld", "`draft`"),
+        ("-cd", "`draft`"),
+        ("-ctkd", "`draft`"),
+        ("--lora", "`adapters`"),
+        ("-ub", kept),
+        ("-b", kept),
+        ("-nkvo", kept),
+        ("--no-mmap", kept),
+        ("--mlock", kept),
+        ("--direct-io", kept),
+        ("--load-mode=dio", kept),
+        ("--host", kept),
+        ("--tools", kept),
+        ("-v", kept),
+        ("--port=1", kept),
+    ] {
         let mut model = named("a", &[]);
         model.extra_args = vec![flag.into()];
-        assert!(Catalog::new(engines(), vec![model]).is_err(), "{flag}");
+        let shown = Catalog::new(engines(), vec![model]).expect_err(flag).to_string();
+        assert!(shown.contains(why), "{why} in {shown}");
+    }
+    for flag in ["--threads", "--swa-full", "--control-vector", "--no-repack"] {
+        let mut model = named("a", &[]);
+        model.extra_args = vec![flag.into()];
+        assert!(Catalog::new(engines(), vec![model]).is_ok(), "{flag} is counted, or costs nothing");
+    }
+}
+
+#[test]
+fn an_engine_that_would_never_hear_of_a_file_does_not_get_it() {
+    let mut deaf = engines().into_iter().next().expect("one is shipped");
+    deaf.args.truncate(2);
+    for (key, line) in [
+        ("projector", "projector = { file = \"/p.gguf\" }"),
+        ("draft", "draft = { file = \"/d.gguf\" }"),
+        ("adapters", "adapters = [{ file = \"/a.gguf\" }]"),
+        ("cpu_tensors", "cpu_tensors = [\"exps\"]"),
+    ] {
+        let model = model("a.toml", &format!("id = \"a\"\n{line}"));
+        let shown = Catalog::new(vec![deaf.clone()], vec![model.clone()]).expect_err(key).to_string();
+        assert!(shown.starts_with("a.toml:2:") && shown.contains("its manifest has no argument with `{"), "{shown}");
+        assert!(Catalog::new(engines(), vec![model]).is_ok(), "{key}");
     }
 }
 

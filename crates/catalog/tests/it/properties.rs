@@ -45,6 +45,7 @@ fn words() -> impl Strategy<Value = String> {
         "reserve",
         "devices",
         "context_min",
+        "context_target",
         "\"max\"",
         "[limits]",
         "[source]",

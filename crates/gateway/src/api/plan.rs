@@ -87,6 +87,8 @@ struct Plan {
     kv_cache_type: &'static str,
     /// The context that was wanted, when less was planned.
     clamped_from: Option<u32>,
+    /// The context that would be enough, when there is room for more.
+    grown_from: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -186,6 +188,7 @@ impl Plan {
             slots: draft.plan.slots,
             kv_cache_type: draft.plan.kv.as_str(),
             clamped_from: draft.clamped_from,
+            grown_from: draft.grown_from,
         }
     }
 }

@@ -2,7 +2,8 @@
 use crate::world::{Child, Outcome, World, catalog, facts, host, key};
 use motorpool_gguf::{read_header, write};
 use motorpool_pool::{
-    Becomes, BudgetSetting, Card, Facts, Host, HostShape, Input, ModelShape, Prospect, Refusal, Which, copies,
+    Becomes, BudgetSetting, Card, Facts, Host, HostShape, Input, ModelShape, Prospect, Refusal, RefusedContext,
+    RequestId, Which, copies,
 };
 use motorpool_vocab::{Bytes, DeviceId, EventKind, PhaseView, Spawn};
 use std::{io::Cursor, sync::Arc, time::Duration};
@@ -227,4 +228,72 @@ fn a_question_about_launches_stands_behind_the_builds_that_wait() {
     let c = Prospect { key: key("c"), model: w.model("c"), facts: Ok(facts()) };
     let outlook = w.pool.outlook(w.now, vec![c]);
     assert!(matches!(&outlook[0].becomes, Becomes::Denied(_)), "the card is promised to b: {outlook:?}");
+}
+
+/// A build of "roomy", looked at, on a host with 2 GiB; it would grow from 65,536 tokens to four times as many.
+fn roomy(w: &mut World) -> RequestId {
+    let id = w.acquire("roomy");
+    let (build, _) = w.checks.pop().expect("a look");
+    w.feed(Input::Checked { build, result: Ok(with_header()) });
+    id
+}
+
+fn growing() -> World {
+    let models: [(&str, u64, &str); 3] = [
+        ("roomy", 0, "prompt_cache = \"64MiB\"\nslots = 2\ncontext_target = 262144"),
+        ("busy", 1200, ""),
+        ("elder", 1700, ""),
+    ];
+    World::on(host(2048), catalog(&models))
+}
+
+fn grown_to(w: &World) -> Vec<u32> {
+    let grown = |event: &motorpool_vocab::Event| match event.kind {
+        EventKind::ContextGrown { from: 65_536, context_per_slot, slots: 2, .. } => Some(context_per_slot),
+        _ => None,
+    };
+    w.events.iter().filter_map(grown).collect()
+}
+
+#[test]
+fn a_launch_takes_more_context_where_there_is_room_and_says_so() {
+    let mut w = growing();
+    w.resident("busy");
+    roomy(&mut w);
+    assert_eq!(w.phase("roomy"), Some(PhaseView::Starting { progress: None }));
+    assert_eq!(grown_to(&w), [262_144]);
+}
+
+#[test]
+fn nobody_is_drained_or_kept_waiting_for_a_context_that_grew() {
+    let mut w = growing();
+    w.resident("busy");
+    w.pass(Duration::from_secs(11));
+    w.acquire("elder");
+    w.check_all();
+    assert_eq!(w.phase("elder"), Some(PhaseView::WaitsForRoom));
+    roomy(&mut w);
+    assert_eq!(w.phase("roomy"), Some(PhaseView::Starting { progress: None }), "beside busy and beside elder");
+    assert_eq!(grown_to(&w), [0_u32; 0], "what elder needs is not taken for growth");
+}
+
+#[test]
+fn a_context_that_cannot_be_is_refused_as_that_once_for_all_who_wait() {
+    let models: [(&str, u64, &str); 1] = [("long", 0, "context = 16777216\nslots = 1")];
+    let mut w = World::on(host(1500), catalog(&models));
+    let ids = [w.acquire("long"), w.acquire("long")];
+    let (build, _) = w.checks.remove(0);
+    w.feed(Input::Checked { build, result: Ok(with_header()) });
+    let [denial] = &w.denials[..] else { panic!("one line: {:?}", w.denials) };
+    let RefusedContext { asked, fits } = denial.context.expect("the context's refusal");
+    assert!(asked == 16_777_216 && (256..asked).contains(&fits), "{denial}");
+    for id in ids {
+        let of_context = |refusal: &Refusal| matches!(refusal, Refusal::CapacityDenied(d) if d.context.is_some());
+        assert!(matches!(w.outcome(id), Some(Outcome::Refused(refusal)) if of_context(refusal)));
+    }
+    let told = |event: &EventKind| matches!(event, EventKind::ContextDenied { fits: f, .. } if *f == fits);
+    assert_eq!((w.n_events(told), w.n_events(|e| matches!(e, EventKind::CapacityDenied { .. }))), (1, 0));
+    let prospect = Prospect { key: key("long"), model: w.model("long"), facts: Ok(with_header()) };
+    let outlook = w.pool.outlook(w.now, vec![prospect]);
+    assert!(matches!(&outlook[0].becomes, Becomes::Denied(d) if d.context.is_some_and(|c| c.fits == fits)));
 }

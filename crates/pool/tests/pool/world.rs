@@ -2,8 +2,8 @@
 use crate::machine::{Answers, Machine};
 use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
-    Action, Answer, Ask, BudgetSetting, BuildId, Calibration, Denial, Exit, Experience, Facts, Grant, Host, Input,
-    Lessons, Measured, Pool, PoolConfig, Refusal, Reported, RequestId, StartFault,
+    Action, Answer, Ask, Beside, BudgetSetting, BuildId, Calibration, Denial, Exit, Experience, Facts, Grant, Host,
+    Input, Lessons, Measured, Pool, PoolConfig, Refusal, Reported, RequestId, StartFault,
 };
 use motorpool_vocab::{
     Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView,
@@ -384,6 +384,7 @@ pub(crate) fn facts() -> Facts {
         context_length: Some(8192),
         architecture: Some("llama".into()),
         shape: None,
+        beside: Beside::default(),
         calibration: Calibration::default(),
         learned: Lessons::default(),
     }

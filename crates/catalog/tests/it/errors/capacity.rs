@@ -264,6 +264,25 @@ catalog/x.toml:2:15: a context of "max" is never made shorter: it has no other f
 "#,
     );
     shows(
+        &model("id = \"a\"\ncontext = 4096\ncontext_target = 8192\nsource = { file = \"/x\" }"),
+        r"
+catalog/x.toml:3:18: a context of 4096 without `context_min` is exact: it does not grow
+  |
+3 | context_target = 8192
+  |                  ^^^^
+  = example: context_target = 131072
+",
+    );
+    for (lines, why) in [
+        ("context = \"max\"\ncontext_target = 8192", "a context of \"max\" has nothing to grow to"),
+        ("context = 4096\ncontext_min = 1024\ncontext_target = 2048", "`2048` is less than the context of 4096"),
+        ("context_min = 4096\ncontext_target = 2048", "`2048` is less than the floor of 4096"),
+        ("context_target = 255", "`255` is not between 256 and 16777216"),
+    ] {
+        let shown = model(&format!("id = \"a\"\n{lines}\nsource = {{ file = \"/x\" }}"));
+        assert!(shown.contains(why), "{why} in {shown}");
+    }
+    shows(
         &model("id = \"a\"\nprofile = \"agnet\"\nsource = { file = \"/x\" }"),
         r#"
 catalog/x.toml:2:11: `agnet` is not possible here, did you mean `agent`?
@@ -273,6 +292,33 @@ catalog/x.toml:2:11: `agnet` is not possible here, did you mean `agent`?
   = example: profile = "agent"
 "#,
     );
+}
+
+#[test]
+fn a_file_beside_a_model_is_one_of_this_machine_and_a_pattern_is_what_both_sides_understand() {
+    shows(
+        &model("id = \"a\"\nprojector = { file = \"mmproj.gguf\" }\nsource = { file = \"/x\" }"),
+        r#"
+catalog/x.toml:2:22: the path `mmproj.gguf` must begin with `/`; `${HOME}` can stand in it
+  |
+2 | projector = { file = "mmproj.gguf" }
+  |                      ^^^^^^^^^^^^^
+  = example: projector = { file = "/srv/models/mmproj.gguf" }
+"#,
+    );
+    for (line, why) in [
+        ("draft = { url = \"https://x\" }", "unknown key `url`"),
+        ("draft = { file = \"/x\", tokens = 65 }", "`65` is not between 1 and 64"),
+        ("adapters = [{ file = \"/a,b\" }]", "holds a comma"),
+        ("cpu_tensors = [\"\"]", "is no pattern of tensors"),
+        ("cpu_tensors = [\"a=CPU\"]", "is no pattern of tensors"),
+        ("cpu_tensors = [\"a{2,3}\"]", "is no pattern of tensors"),
+        ("cpu_tensors = [\"(\"]", "is no expression"),
+        ("cpu_tensors = [\"(?i)a\"]", "is no expression"),
+    ] {
+        let shown = model(&format!("id = \"a\"\n{line}\nsource = {{ file = \"/x\" }}"));
+        assert!(shown.contains(why), "{why} in {shown}");
+    }
 }
 
 #[test]

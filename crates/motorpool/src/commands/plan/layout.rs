@@ -4,8 +4,8 @@ use super::{
     sheet::{Amounts, HostSheet, Launch, Part, Pool, Sheet, Verdict},
 };
 use motorpool_broker::{
-    Bounds, Denial, Draft, Ledger, Parts, Place, Placement, PoolFigures, Proof, Source, Subject, Verdict as Granted,
-    draft, pick_placement,
+    Bounds, Denial, Draft, Ledger, Parts, Place, Placement, PoolFigures, Proof, RefusedContext, Source, Subject,
+    Verdict as Granted, draft, pick_placement, refused_context,
 };
 use motorpool_vocab::{Bytes, Claim, EngineKey, Spawn};
 
@@ -45,15 +45,17 @@ impl Floor {
             Err(proof) => {
                 let parts = parts_of(&drafted, None, &proof.claim);
                 let launch = launch(&key, (&drafted, drafted.source_of(None)), (parts, &proof.claim));
-                Launch { verdict: self.never(key, proof), ..launch }
+                let context = refused_context(&self.ledger, &there, (subject, &drafted));
+                Launch { verdict: self.never(key, (proof, context)), ..launch }
             }
         }
     }
 
-    fn never(&self, key: EngineKey, proof: Proof) -> Verdict {
+    fn never(&self, key: EngineKey, (proof, context): (Proof, Option<RefusedContext>)) -> Verdict {
         let held = |(spawn, key): &(Spawn, EngineKey)| Some((key.clone(), self.ledger.line(*spawn)?.total()));
-        let denial =
-            Denial::new(key, proof, self.ledger.bounds()).with_holders(self.keys.iter().filter_map(held).collect());
+        let denial = Denial::new(key, proof, self.ledger.bounds())
+            .with_holders(self.keys.iter().filter_map(held).collect())
+            .of_context(context);
         let message = match denial.holders.as_slice() {
             [] => denial.prose(),
             holders => beside(&denial, holders),
@@ -65,8 +67,9 @@ impl Floor {
 /// Those that a plan puts first are not somebody's to unload.
 fn beside(denial: &Denial, holders: &[(EngineKey, Bytes)]) -> String {
     let held: Vec<_> = holders.iter().map(|(key, bytes)| format!("{key} ({bytes})")).collect();
+    let shorter = denial.context.map_or_else(String::new, |context| format!("; {} tokens would fit", context.fits));
     format!(
-        "{} needs {} beside {}; that would be {} against {} ({})",
+        "{} needs {} beside {}; that would be {} against {} ({}){shorter}",
         denial.key.model(),
         denial.requested.total(),
         held.join(", "),
@@ -82,6 +85,7 @@ fn launch(key: &EngineKey, (drafted, source): (&Draft, Source), (parts, claim): 
         source: source.as_str().to_owned(),
         context: drafted.plan.context_per_slot,
         clamped_from: drafted.clamped_from,
+        grown_from: drafted.grown_from,
         slots: drafted.plan.slots,
         kv_type: drafted.plan.kv.to_string(),
         parts,

@@ -18,6 +18,7 @@ enum Use {
     PromptCache,
     Checkpoints,
     Projector,
+    Adapters,
     Draft,
     Driver,
     Process,
@@ -45,6 +46,7 @@ pub(super) fn by_part(footprint: &Footprint, split: &Split, mapping: Mapping) ->
     let mut bill = Bill { split, mapping, uses: BTreeMap::new() };
     bill.layers(footprint);
     bill.buffers(footprint);
+    bill.draft(footprint);
     let parts = bill.uses.into_iter().map(|(of, amounts)| Part { part: of.as_str().to_owned(), amounts });
     parts.filter(|part| !part.amounts.is_zero()).collect()
 }
@@ -60,6 +62,7 @@ impl Use {
             Self::PromptCache => "prompt cache",
             Self::Checkpoints => "checkpoints",
             Self::Projector => "projector",
+            Self::Adapters => "adapters",
             Self::Draft => "draft model",
             Self::Driver => "driver",
             Self::Process => "process",
@@ -87,10 +90,13 @@ impl<'a> Bill<'a> {
         for (n, (layer, site)) in footprint.layers.iter().zip(&sites).enumerate() {
             self.weights(layer.dense, *site);
             self.weights(layer.experts, if n < cpu_moe { Site::Processor } else { *site });
+            self.weights(layer.kept, Site::Processor);
             self.add(Use::Cache, *site, layer.cache);
+            self.add(Use::Adapters, *site, layer.adapters);
         }
         let last = sites.last().copied().unwrap_or(Site::Processor);
         self.weights(footprint.output, last);
+        self.add(Use::Adapters, last, footprint.adapters);
         self.weights(Weights { file: footprint.input, repacked: Bytes::ZERO }, Site::Processor);
         if last != Site::Processor {
             self.add(Use::Weights, last, footprint.output_copy);
@@ -122,7 +128,6 @@ impl<'a> Bill<'a> {
         }
         let first = devices.first().copied().unwrap_or(Site::Processor);
         self.add(Use::Projector, first, footprint.projector);
-        self.add(Use::Draft, first, footprint.draft);
         for (of, bytes) in [
             (Use::Results, footprint.results),
             (Use::PromptCache, footprint.prompt_cache),
@@ -131,6 +136,24 @@ impl<'a> Bill<'a> {
         ] {
             self.add(of, Site::Processor, bytes);
         }
+    }
+
+    /// It follows its model: to the first device, to one that shares system memory, or to the processor.
+    fn draft(&mut self, footprint: &Footprint) {
+        let Some(draft) = &footprint.draft else { return };
+        let n_units = u32::try_from(draft.layers.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let devices: Vec<_> = self.split.devices.first().map(|(id, _)| (id.clone(), n_units)).into_iter().collect();
+        let split = Split { devices, gpu_layers: if self.split.gpu_layers > 0 { n_units } else { 0 }, cpu_moe: 0 };
+        for part in by_part(draft, &split, self.mapping) {
+            let Amounts { system_memory, devices } = part.amounts;
+            let sum = self.uses.entry(Use::Draft).or_default();
+            sum.system_memory = sum.system_memory.saturating_add(system_memory);
+            for (id, bytes) in devices {
+                let on_device = sum.devices.entry(id).or_default();
+                *on_device = on_device.saturating_add(bytes);
+            }
+        }
+        self.add(Use::Draft, Site::Processor, footprint.guesses);
     }
 
     fn add(&mut self, of: Use, site: Site<'_>, bytes: Bytes) {
@@ -151,7 +174,9 @@ mod tests {
     /// Four layers, and a different number for every part.
     fn footprint() -> Footprint {
         let weights = |file, repacked| Weights { file: Bytes::new(file), repacked: Bytes::new(repacked) };
-        let layer = LayerBytes { dense: weights(1000, 7), experts: weights(5000, 3), cache: Bytes::new(100) };
+        let (dense, experts) = (weights(1000, 7), weights(5000, 3));
+        let layer = LayerBytes { dense, experts, cache: Bytes::new(100), ..LayerBytes::default() };
+        let of_draft = LayerBytes { dense: weights(40, 0), ..LayerBytes::default() };
         Footprint {
             layers: vec![layer; 4],
             output: weights(300, 11),
@@ -165,7 +190,7 @@ mod tests {
             baseline: Bytes::new(44),
             device_overhead: Bytes::new(45),
             projector: Bytes::new(46),
-            draft: Bytes::new(47),
+            draft: Some(Box::new(Footprint { layers: vec![of_draft], input: Bytes::new(7), ..Footprint::default() })),
             ..Footprint::default()
         }
     }
@@ -216,7 +241,7 @@ mod tests {
             "prompt cache 42",
             "checkpoints 43",
             "projector 0 A 46",
-            "draft model 0 A 47",
+            "draft model 7 A 40",
             "driver 0 A 45 B 45",
             "process 44",
         ];

@@ -50,6 +50,8 @@ pub(crate) struct Launch {
     pub(crate) context: u32,
     /// The context that was wanted, when it is less.
     pub(crate) clamped_from: Option<u32>,
+    /// The context that would be enough, when there is room for more.
+    pub(crate) grown_from: Option<u32>,
     pub(crate) slots: u32,
     pub(crate) kv_type: String,
     pub(crate) parts: Vec<Part>,
@@ -151,13 +153,20 @@ impl Launch {
         let plural = if *slots == 1 { "slot" } else { "slots" };
         let title = format!("{key}: {context} tokens, {slots} {plural}, {kv_type} cache; {source}\n");
         let verdict = self.in_the_pool() + &self.verdict.for_people() + "\n";
-        title + &self.clamped() + &out::table(&head, rows) + &self.shared() + &verdict
+        title + &self.clamped() + &self.grown() + &out::table(&head, rows) + &self.shared() + &verdict
     }
 
     fn clamped(&self) -> String {
         let Self { context, slots, .. } = self;
         self.clamped_from.map_or_else(String::new, |wanted| {
             format!("context clamped {wanted} → {context} tokens/turn ({slots} slots): there is no room for more\n")
+        })
+    }
+
+    fn grown(&self) -> String {
+        let Self { context, slots, .. } = self;
+        self.grown_from.map_or_else(String::new, |enough| {
+            format!("context grown {enough} → {context} tokens/turn ({slots} slots): there is room for more\n")
         })
     }
 
@@ -228,6 +237,7 @@ mod tests {
             slots: 2,
             kv_type: "q8_0".into(),
             clamped_from: None,
+            grown_from: None,
             parts: vec![
                 part("weights", amounts(1 << 30, &[("GPU-1", 5 << 30)])),
                 part("cache", amounts(0, &[("GPU-1", 1 << 30)])),
@@ -287,6 +297,8 @@ mod tests {
         assert!(text.contains("8192 tokens, 1 slot, "), "{text}");
         assert!(text.contains("context clamped 65536 → 8192 tokens/turn (1 slots): "), "{text}");
         assert!(text.contains("1.0 GiB of it are mapped already and charged once\n"), "{text}");
+        let grown = sheet(vec![Launch { grown_from: Some(4096), ..launch(Verdict::Fits) }]).for_people();
+        assert!(grown.contains("context grown 4096 → 8192 tokens/turn (2 slots): "), "{grown}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use motorpool_broker::{
-    BatchRule, BudgetSetting, Calibration, Card, Choice, FixedSettings, Host, HostShape, Mapping, ModelShape, Purpose,
-    SlidingWindow, Wishes,
+    BatchRule, Beside, BudgetSetting, Calibration, Card, Choice, FixedSettings, Host, HostShape, Mapping, ModelShape,
+    Purpose, SlidingWindow, Wishes,
 };
 use motorpool_gguf::{Footprint, LayerBytes, Weights, read_header, write::smoke_model};
 use motorpool_vocab::FileId;
@@ -30,6 +30,7 @@ fn subject() -> Subject {
         choice: Choice::default(),
         files: vec![file(7, Bytes::mib(900))],
         shape: None,
+        beside: Beside::default(),
         calibration: Calibration::default(),
         settings,
         lessons: [].into(),
@@ -142,10 +143,14 @@ fn without_a_budget_everything_fits_and_is_shown() {
 fn footprints() -> impl Strategy<Value = Footprint> {
     let bytes = || (0_u64..3 << 30).prop_map(Bytes::new);
     let weights = move || (bytes(), bytes()).prop_map(|(file, repacked)| Weights { file, repacked });
-    let layer =
-        (weights(), weights(), bytes()).prop_map(|(dense, experts, cache)| LayerBytes { dense, experts, cache });
-    let buffers = proptest::collection::vec(bytes(), 11);
-    (proptest::collection::vec(layer, 0..12), weights(), bytes(), buffers).prop_map(|(layers, output, input, b)| {
+    let layer = (weights(), weights(), weights(), bytes(), bytes())
+        .prop_map(|(dense, experts, kept, cache, adapters)| LayerBytes { dense, experts, kept, cache, adapters });
+    let layer = layer.boxed();
+    let of_draft = proptest::collection::vec(layer.clone(), 0..3);
+    let buffers = proptest::collection::vec(bytes(), 12);
+    let parts = (proptest::collection::vec(layer, 0..12), of_draft, weights(), bytes(), buffers);
+    parts.prop_map(|(layers, of_draft, output, input, b)| {
+        let draft = Footprint { layers: of_draft, output, input: b[9], compute_device: b[0], ..Footprint::default() };
         Footprint {
             layers,
             output,
@@ -160,7 +165,9 @@ fn footprints() -> impl Strategy<Value = Footprint> {
             baseline: b[6],
             device_overhead: b[7],
             projector: b[8],
-            draft: b[9],
+            adapters: b[9],
+            draft: Some(Box::new(draft)),
+            guesses: b[11],
         }
     })
 }
@@ -178,7 +185,8 @@ fn mappings() -> impl Strategy<Value = Mapping> {
 proptest! {
     #[test]
     fn the_parts_of_a_placement_are_its_claim(footprint in footprints(), bounds in hosts(), mapping in mappings()) {
-        let files = vec![file(7, footprint.weights())];
+        // Mapped bytes of the draft model go to the files too, whatever file that is.
+        let files = vec![file(7, footprint.weights()), file(8, Bytes::MAX)];
         let parts = Parts::Known { footprint: footprint.clone(), files, mapping };
         let load = motorpool_broker::Load { parts, choice: Choice::default(), learned: motorpool_broker::Learned::default() };
         if let Ok(placement) = pick_placement(&Ledger::new(bounds), &load) {
