@@ -30,7 +30,8 @@ pub(crate) struct Weighed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Few {
     first: Option<(usize, u64)>,
-    more: Vec<(usize, u64)>,
+    #[expect(clippy::box_collection, reason = "hardly any claim has some, and thousands of claims are gone through")]
+    more: Option<Box<Vec<(usize, u64)>>>,
 }
 
 /// A sum of claims.
@@ -146,18 +147,18 @@ impl Weighed {
 
 impl Few {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(usize, u64)> {
-        self.first.iter().chain(&self.more)
+        self.first.iter().chain(self.more.iter().flat_map(|more| more.iter()))
     }
 
     fn last_mut(&mut self) -> Option<&mut (usize, u64)> {
-        self.more.last_mut().or(self.first.as_mut())
+        self.more.as_mut().and_then(|more| more.last_mut()).or(self.first.as_mut())
     }
 
     fn push(&mut self, one: (usize, u64)) {
         if self.first.is_none() {
             self.first = Some(one);
         } else {
-            self.more.push(one);
+            self.more.get_or_insert_default().push(one);
         }
     }
 }

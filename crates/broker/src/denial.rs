@@ -173,9 +173,8 @@ impl Denial {
         match &self.reason {
             Reason::Measured(measured) => self.measured_prose(measured),
             Reason::Bound(excess) => {
-                let tenants =
-                    if self.tenants.is_empty() { String::new() } else { format!(" There, {}.", used(&self.tenants)) };
-                format!("{}{}{held}{tenants} {}", self.needs(), self.against(excess), self.helps(excess))
+                let others = self.others(excess);
+                format!("{}{}{held}{others} {}", self.needs(), self.against(excess), self.helps(excess))
             }
         }
     }
@@ -191,6 +190,12 @@ impl Denial {
     fn needs(&self) -> String {
         let needs = format!("{} needs {}", self.key.model(), Gib(self.requested.total()));
         self.context.map_or(needs.clone(), |context| format!("{needs} with {} tokens of context", Count(context.asked)))
+    }
+
+    /// Who else has graphics memory.
+    fn others(&self, excess: &Excess) -> String {
+        let place = if matches!(excess.which, Which::Device(_)) { "There" } else { "On the graphics devices" };
+        if self.tenants.is_empty() { String::new() } else { format!(" {place}, {}.", used(&self.tenants)) }
     }
 
     /// Goes on from what it needs.
@@ -495,8 +500,12 @@ mod tests {
         let unknown = measured(Cause::Foreign { tenants: vec![] }).prose();
         assert!(unknown.contains("something else uses the rest"), "{unknown}");
         let device = Which::Device(DeviceId("GPU-5c0ffee".into()));
-        let ledger = bound(device, Bytes::gib(9), Bytes::gib(2), &discrete()).with_tenants(tenants).prose();
-        assert!(ledger.contains(". There, blender uses 20.0 GiB"), "{ledger}");
+        let refused =
+            |which| bound(which, Bytes::gib(9), Bytes::gib(2), &discrete()).with_tenants(tenants.clone()).prose();
+        let there = refused(device);
+        assert!(there.contains(". There, blender uses 20.0 GiB"), "{there}");
+        let instead = refused(Which::SystemMemory);
+        assert!(instead.contains(". On the graphics devices, blender uses 20.0 GiB"), "{instead}");
     }
 
     #[test]

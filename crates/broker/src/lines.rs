@@ -11,7 +11,7 @@ use std::{
 
 /// Where a line is, as long as it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LineId(usize);
+pub(crate) struct LineId(u32);
 
 /// A claim and the same in numbers.
 #[derive(Clone, Debug, Default)]
@@ -23,10 +23,10 @@ pub(crate) struct Line {
 /// At most one line for each spawn.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lines {
-    index: HashMap<Spawn, usize, BuildHasherDefault<Numbered>>,
+    index: HashMap<Spawn, u32, BuildHasherDefault<Numbered>>,
     claims: Vec<Claim>,
     weighed: Vec<Weighed>,
-    free: Vec<usize>,
+    free: Vec<u32>,
 }
 
 /// Spawns are numbered in order, so their numbers spread by themselves; nobody outside picks them.
@@ -56,11 +56,11 @@ impl Lines {
     }
 
     pub(crate) fn claim(&self, id: LineId) -> &Claim {
-        &self.claims[id.0]
+        &self.claims[id.0 as usize]
     }
 
     pub(crate) fn weighed(&self, id: LineId) -> &Weighed {
-        &self.weighed[id.0]
+        &self.weighed[id.0 as usize]
     }
 
     /// Puts `line` in the place of the one before, which is given back.
@@ -69,9 +69,10 @@ impl Lines {
         let n = self.free.pop().unwrap_or_else(|| {
             self.claims.push(Claim::default());
             self.weighed.push(Weighed::default());
-            self.claims.len() - 1
+            // Children are processes: there are fewer of them.
+            u32::try_from(self.claims.len() - 1).expect("B2: a line for each child")
         });
-        (self.claims[n], self.weighed[n]) = (line.claim, line.weighed);
+        (self.claims[n as usize], self.weighed[n as usize]) = (line.claim, line.weighed);
         self.index.insert(spawn, n);
         before
     }
@@ -79,6 +80,7 @@ impl Lines {
     pub(crate) fn remove(&mut self, spawn: Spawn) -> Option<Line> {
         let n = self.index.remove(&spawn)?;
         self.free.push(n);
+        let n = n as usize;
         Some(Line { claim: std::mem::take(&mut self.claims[n]), weighed: std::mem::take(&mut self.weighed[n]) })
     }
 

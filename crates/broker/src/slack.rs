@@ -1,8 +1,9 @@
-//! [`Slack`]: what is left of each bound beside an attempt that fits, at most.
+//! [`Slack`]: what is left of each bound beside an attempt that fits.
 //!
-//! It answers one question cheaply: whether one more line surely passes some bound. Files are left out of it, because what
-//! a file adds depends on who maps it; so "not passed" means "try it", and "passed" is always right: whatever is added
-//! makes every sum larger by at least the line's private parts.
+//! It answers two questions cheaply: whether one more line passes some bound for sure, and whether it fits for sure. What a
+//! file adds depends on who maps it: a line makes every sum larger by its private parts at least, and by all of it at most.
+//! So one that is kept up to date with [`Slack::take_whole`] is never too large, and one from before never too small;
+//! between both only a trial tells.
 use crate::{
     charges::{Charges, Weighed},
     limits::{Limits, Pools},
@@ -66,16 +67,26 @@ impl Slack {
             || self.devices.iter().any(|(n, left)| line.on_device(*n) > *left)
     }
 
-    /// `line`, which fits, is there too.
-    pub(crate) fn take(&mut self, line: &Weighed) {
+    /// Whether `line` fits for sure.
+    pub(crate) fn holds(&self, line: &Weighed) -> bool {
+        let whole = line.whole();
+        u128::from(line.accelerated) <= self.accelerated
+            && whole <= self.total
+            && whole <= self.ram
+            && self.devices.iter().all(|(n, left)| line.on_device(*n) <= *left)
+    }
+
+    /// `line`, which fits, is there too, and its files add all of them.
+    pub(crate) fn take_whole(&mut self, line: &Weighed) {
+        let whole = line.whole();
         let less = |from: &mut u128, by: u128| {
             if *from != u128::MAX {
                 *from = from.saturating_sub(by);
             }
         };
         less(&mut self.accelerated, line.accelerated.into());
-        less(&mut self.total, line.private());
-        less(&mut self.ram, line.ram_private.into());
+        less(&mut self.total, whole);
+        less(&mut self.ram, whole);
         for (n, left) in &mut self.devices {
             *left = left.saturating_sub(line.on_device(*n));
         }

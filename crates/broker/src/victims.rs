@@ -78,7 +78,9 @@ struct StandIn {
     /// Never less for one that goes later; the same for some that do not go at once.
     rough: u64,
     /// Where it is in `all`.
-    at: usize,
+    at: u32,
+    /// Where what it holds is: what is taken out of sums is not looked for in `all`.
+    line: LineId,
 }
 
 /// A sufficient set. Smaller is better: less cost, then the most demanded member less demanded, then the next.
@@ -110,11 +112,15 @@ impl<'a> Ranking<'a> {
 
     /// The one at `place` of the order, which was asked for.
     fn at(&self, place: usize) -> &Ranked<'a> {
-        &self.all[self.order[place].at]
+        self.stood_for(self.order[place])
+    }
+
+    fn stood_for(&self, stand_in: StandIn) -> &Ranked<'a> {
+        &self.all[stand_in.at as usize]
     }
 
     fn weighed(&self, place: usize) -> &'a Weighed {
-        self.lines.weighed(self.at(place).line)
+        self.lines.weighed(self.order[place].line)
     }
 
     /// Puts at least the first `n` in order.
@@ -123,15 +129,20 @@ impl<'a> Ranking<'a> {
             return;
         }
         let end = n.max(self.n_sorted * 4).max(SORTED_FIRST).min(self.all.len());
-        let all = &self.all;
-        let compare = |a: &StandIn, b: &StandIn| a.rough.cmp(&b.rough).then_with(|| all[a.at].cmp(&all[b.at]));
-        let rest = &mut self.order[self.n_sorted..];
-        let more = end - self.n_sorted;
+        let mut order = std::mem::take(&mut self.order);
+        let rest = &mut order[self.n_sorted..];
+        let mut more = end - self.n_sorted;
         if more < rest.len() {
-            rest.select_nth_unstable_by(more, compare);
+            let (_, last, beyond) = rest.select_nth_unstable_by_key(more - 1, |c| c.rough);
+            more += gather(beyond, last.rough);
         }
-        rest[..more].sort_unstable_by(compare);
-        self.n_sorted = end;
+        rest[..more].sort_unstable_by_key(|c| c.rough);
+        // Words compare fast; who has the same is told apart afterwards.
+        for alike in rest[..more].chunk_by_mut(|a, b| a.rough == b.rough).filter(|alike| alike.len() > 1) {
+            alike.sort_unstable_by(|a, b| self.stood_for(*a).cmp(self.stood_for(*b)));
+        }
+        self.n_sorted += more;
+        self.order = order;
     }
 
     fn spawns(&self, victims: &Victims) -> Vec<Spawn> {
@@ -173,8 +184,21 @@ fn stand_ins(policy: Policy, all: &[Ranked<'_>]) -> Vec<StandIn> {
         },
         Policy::Gdsf => magnitude(c.worth),
     };
-    let stand_in = |(at, c): (usize, &Ranked<'_>)| StandIn { rough: rough(c) | u64::from(c.stays_open) << 63, at };
-    all.iter().enumerate().map(stand_in).collect()
+    let stand_in =
+        |(at, c): (u32, &Ranked<'_>)| StandIn { rough: rough(c) | u64::from(c.stays_open) << 63, at, line: c.line };
+    (0..).zip(all).map(stand_in).collect()
+}
+
+/// Moves those with the same word to the front, and says how many.
+fn gather(stand_ins: &mut [StandIn], rough: u64) -> usize {
+    let mut n = 0;
+    for at in 0..stand_ins.len() {
+        if stand_ins[at].rough == rough {
+            stand_ins.swap(n, at);
+            n += 1;
+        }
+    }
+    n
 }
 
 /// How long a number below 2^127 is and its first bits: 63 bits that keep the order.
@@ -256,20 +280,27 @@ fn take_prefix(base: &mut Scratch<'_>, attempts: &[Attempt], ranking: &mut Ranki
 
 /// The members of the first `n`, which are not in `base`, that `attempt` needs gone.
 fn drop_superfluous(base: &mut Scratch<'_>, attempt: &Attempt, (ranking, n): (&Ranking<'_>, usize)) -> Victims {
-    let mut members = Vec::new();
-    let mut slack = base.slack(attempt);
+    let (mut members, mut back) = (Vec::new(), Vec::new());
+    // What is left at most, and at least: files count with nothing, and whole.
+    let mut most = base.slack(attempt);
+    let mut least = most.clone();
     for place in (0..n).rev() {
         let line = ranking.weighed(place);
-        if slack.is_passed_by(line) {
+        if most.is_passed_by(line) {
             members.push(place);
-            continue;
-        }
-        base.add(line);
-        if base.admits(attempt) {
-            slack.take(line);
+        } else if least.holds(line) {
+            least.take_whole(line);
+            back.push(line);
         } else {
-            base.remove(line);
-            members.push(place);
+            // Only a trial tells.
+            back.drain(..).for_each(|line| base.add(line));
+            base.add(line);
+            if !base.admits(attempt) {
+                base.remove(line);
+                members.push(place);
+            }
+            most = base.slack(attempt);
+            least = most.clone();
         }
     }
     ranking.set(members)

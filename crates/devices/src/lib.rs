@@ -20,10 +20,13 @@
 //! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
 //! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
 //! | [`now`], [`boot_id`] | `clock.rs` | `CLOCK_BOOTTIME`, `/proc/sys/kernel/random/boot_id` |
+//! | [`observe_working_set`] and [`Ram`] on Apple's machines | `apple.rs` | Metal, the kernel |
 //!
-//! All but NVML is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the process facts
-//! `None`.
+//! All but NVML and `apple.rs` is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the
+//! process facts `None`.
 mod amdgpu;
+#[cfg(any(target_os = "macos", test))]
+mod apple;
 mod cgroup;
 mod clock;
 mod device;
@@ -54,7 +57,7 @@ pub use process::{
     ProcessFacts, ProcessMemory, clean_file_ranges, descendants, descendants_in, environment_value, executable,
     has_environment, n_open_fds, observe_io, observe_memory, observe_process, pids, processes, processes_with,
 };
-pub use ram::{Ram, observe_ram};
+pub use ram::{Ram, observe_ram, observe_working_set};
 pub use tree::{TreeMemory, observe_mapped_files, observe_private, observe_tree};
 
 use std::{io, path::PathBuf};

@@ -24,6 +24,10 @@ impl Ram {
 
 /// Reads system memory. `root` is `/` but in tests.
 pub fn observe_ram(root: &Path) -> Result<Ram, ReadingError> {
+    #[cfg(target_os = "macos")]
+    if root == Path::new("/") {
+        return crate::apple::observe_ram();
+    }
     check_supported()?;
     let (path, text) = read(root.join("proc/meminfo"))?;
     let field = |name, what| kib_field(&text, name).ok_or(ReadingError::Malformed { path: path.clone(), what });
@@ -35,6 +39,15 @@ pub fn observe_ram(root: &Path) -> Result<Ram, ReadingError> {
         limit: bound.limit.filter(|limit| *limit < total),
         available: bound.available.map_or(available, |left| left.min(available)),
     })
+}
+
+/// What the platform recommends as the most of system memory for graphics work; `None` where nobody says so, which is
+/// everywhere but on Apple's machines. May block for as long as a graphics part takes to wake.
+pub fn observe_working_set() -> Option<Bytes> {
+    #[cfg(target_os = "macos")]
+    return crate::apple::observe_working_set();
+    #[cfg(not(target_os = "macos"))]
+    None
 }
 
 /// The value of `Name:   123 kB`.

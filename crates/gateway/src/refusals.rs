@@ -121,7 +121,9 @@ mod tests {
         for reason in StopReason::ALL {
             let code = failure_by(&record(*reason)).verdict().code;
             let want = match reason {
-                StopReason::Crash | StopReason::Health | StopReason::LoadTimeout => "engine_crashed",
+                StopReason::Crash | StopReason::Health | StopReason::LoadTimeout | StopReason::CpuFallback => {
+                    "engine_crashed"
+                }
                 StopReason::Shutdown => "shutting_down",
                 _ => "evicted",
             };

@@ -7,28 +7,39 @@
 //! | only listed by an engine, and smaller than system memory | a card of that size: nobody reads it, so its list is its operator's word |
 //! | one that shares system memory | none: alone it makes the host unified, beside a card it is ignored |
 //! | cut into instances (MIG), or without figures | none, until its operator gives its size |
-use motorpool_broker::{Evidence, Seen, decide_shape};
+use motorpool_broker::{Evidence, Platform, Seen, decide_shape};
 use motorpool_catalog::{Budget, Capacity, DescribedHost, Device, HostShape as Wanted, Spillover as Spill};
 use motorpool_devices::{DeviceKind, DeviceSource, Gpu, ToldBy};
 use motorpool_pool::{BudgetSetting, Card, Host, HostShape, OnCpuFallback, Policy, SizedBy, Spillover};
 use motorpool_vocab::Bytes;
 
-/// The host with `ram` of usable system memory and the `gpus` that engines can use; `automatic` is what the environment
-/// says of the automatic budget.
-pub(crate) fn of(
-    capacity: &Capacity,
-    devices: &[Device],
-    (ram, automatic): (Bytes, Option<Bytes>),
-    gpus: &[Gpu],
-) -> Host {
-    let shape = shape((capacity.shape, devices), ram, gpus);
+/// System memory, and what else than the configuration says how much of it is ours.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// What may be used in all.
+    pub(crate) ram: Bytes,
+    /// What the environment says of the automatic budget.
+    pub(crate) automatic: Option<Bytes>,
+    pub(crate) platform: Platform,
+    /// What the platform recommends as the most for graphics work.
+    pub(crate) working_set: Option<Bytes>,
+}
+
+/// What this program was built for.
+pub(crate) const PLATFORM: Platform = if cfg!(target_os = "macos") { Platform::Apple } else { Platform::Other };
+
+/// The host with this memory and the `gpus` that engines can use.
+pub(crate) fn of(capacity: &Capacity, devices: &[Device], memory: Memory, gpus: &[Gpu]) -> Host {
+    let Memory { ram, automatic, platform, working_set } = memory;
+    let shape = shape((capacity.shape, devices), memory, gpus);
     let found = gpus.iter().filter(|gpu| !devices.iter().any(|device| gpu.is_called(&device.id)));
-    let found = found.filter(|gpu| !seen(gpu).shares(ram)).filter_map(found_card);
+    // Graphics parts there have no memory of their own, whatever an engine lists.
+    let found = found.filter(|gpu| platform != Platform::Apple && !seen(gpu).shares(ram)).filter_map(found_card);
     Host {
         shape,
         ram,
         ram_reserve: capacity.reserve,
-        working_set: None,
+        working_set,
         cards: devices.iter().map(named_card).chain(found).collect(),
         budget: BudgetSetting {
             explicit: match capacity.budget {
@@ -47,7 +58,7 @@ pub(crate) fn of(
 
 /// A machine that is described; nothing of this one counts.
 pub(crate) fn described(host: &DescribedHost) -> Host {
-    of(&host.capacity, &host.devices, (host.host.ram, None), &[])
+    of(&host.capacity, &host.devices, Memory { ram: host.host.ram, ..Memory::default() }, &[])
 }
 
 pub(crate) fn policy(wanted: motorpool_catalog::Policy) -> Policy {
@@ -66,7 +77,8 @@ pub(crate) fn on_cpu_fallback(wanted: motorpool_catalog::OnCpuFallback) -> OnCpu
 }
 
 /// A device whose size the operator gives is a card of its own, unless the operator says otherwise.
-fn shape((wanted, devices): (Wanted, &[Device]), ram: Bytes, gpus: &[Gpu]) -> HostShape {
+fn shape((wanted, devices): (Wanted, &[Device]), memory: Memory, gpus: &[Gpu]) -> HostShape {
+    let Memory { ram, platform, .. } = memory;
     let setting = match wanted {
         Wanted::Auto if devices.is_empty() => None,
         Wanted::Auto | Wanted::DiscreteGpu => Some(HostShape::DiscreteGpu),
@@ -75,7 +87,7 @@ fn shape((wanted, devices): (Wanted, &[Device]), ram: Bytes, gpus: &[Gpu]) -> Ho
     };
     // One that tells no size takes nothing and proves nothing.
     let counted = gpus.iter().filter(|gpu| seen(gpu).shares(ram) || found_card(gpu).is_some());
-    decide_shape(&Evidence { setting, ram, devices: counted.map(seen).collect(), ..Evidence::default() })
+    decide_shape(&Evidence { setting, platform, ram, devices: counted.map(seen).collect() })
 }
 
 fn seen(gpu: &Gpu) -> Seen {
@@ -106,7 +118,7 @@ mod tests {
     use super::*;
     use motorpool_vocab::DeviceId;
 
-    const RAM: (Bytes, Option<Bytes>) = (Bytes::gib(64), None);
+    const RAM: Memory = Memory { ram: Bytes::gib(64), automatic: None, platform: Platform::Other, working_set: None };
 
     fn device(id: &str, gib: u64) -> Device {
         Device { id: DeviceId(id.into()), total: Bytes::gib(gib), reserve: Bytes::gib(1) }
@@ -136,14 +148,26 @@ mod tests {
 
     #[test]
     fn an_explicit_budget_wins_over_the_environments() {
-        let ram = Bytes::gib(64);
-        let auto = of(&Capacity::default(), &[], (ram, Some(Bytes::gib(9))), &[]);
+        let nine = Memory { automatic: Some(Bytes::gib(9)), ..RAM };
+        let auto = of(&Capacity::default(), &[], nine, &[]);
         assert_eq!(auto.bounds().budget.bound(), Some(Bytes::gib(9)));
         let capacity = Capacity { budget: Budget::Bytes(Bytes::gib(3)), ..Capacity::default() };
-        let bound = of(&capacity, &[], (ram, Some(Bytes::gib(9))), &[]).bounds().budget.bound();
+        let bound = of(&capacity, &[], nine, &[]).bounds().budget.bound();
         assert_eq!(bound, Some(Bytes::gib(3)));
-        let none = Capacity { budget: Budget::Bytes(Bytes::ZERO), ..Capacity::default() };
-        assert_eq!(of(&none, &[], RAM, &[]).bounds().budget.bound(), None);
+        let unlimited = Capacity { budget: Budget::Bytes(Bytes::ZERO), ..Capacity::default() };
+        assert_eq!(of(&unlimited, &[], RAM, &[]).bounds().budget.bound(), None);
+    }
+
+    #[test]
+    fn on_apples_machines_all_memory_is_one_within_what_the_platform_recommends() {
+        let mac = Memory { platform: Platform::Apple, working_set: Some(Bytes::gib(40)), ..RAM };
+        let host = of(&Capacity::default(), &[], mac, &[gpu("Metal", ToldBy::Engine, Some(40))]);
+        assert_eq!(
+            (host.shape, host.cards.len()),
+            (HostShape::Unified, 0),
+            "two thirds of it would be a card elsewhere"
+        );
+        assert_eq!(host.bounds().budget.bound(), Some(Bytes::gib(40)));
     }
 
     #[test]

@@ -101,7 +101,12 @@ pub(crate) async fn survey(
     let gpus = graphics.gpus(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
     let (usable, useless): (Vec<Gpu>, Vec<Gpu>) =
         gpus.into_iter().partition(|gpu| !all_told || !gpu.listed_as.is_empty());
-    let memory = (ram, settings::budget_of_environment()?);
+    let memory = host::Memory {
+        ram,
+        automatic: settings::budget_of_environment()?,
+        platform: host::PLATFORM,
+        working_set: motorpool_devices::observe_working_set(),
+    };
     let host = host::of(&config.capacity, &config.devices, memory, &usable);
     notes.extend(usable.iter().map(|gpu| note_of(gpu, &host)));
     notes.extend(useless.iter().map(|gpu| {

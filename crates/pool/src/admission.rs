@@ -90,8 +90,27 @@ impl Pool {
     pub(crate) fn on_due_looks(&mut self, now: Now) {
         let late = |(_, step): &(EntryId, Admitting)| matches!(step, Admitting::Looks { until, .. } if *until <= now);
         for (entry, _) in self.admissions().into_iter().filter(late) {
-            // Nobody knows what is free there: the ledger alone decides.
-            self.launch(now, entry);
+            if self.is_no_place(entry) {
+                self.back_to_room(now, entry);
+            } else {
+                // Nobody knows what is free there: the ledger alone decides.
+                self.launch(now, entry);
+            }
+        }
+    }
+
+    /// Whether nothing new may go to one of the cards of a build any more.
+    fn is_no_place(&self, entry: EntryId) -> bool {
+        let claim = self.entries[entry].admission().map(|admission| &admission.launch.claim);
+        claim.is_some_and(|claim| claim.device.keys().any(|id| self.is_unknown(id)))
+    }
+
+    /// Builds whose cards are gone wait for room again.
+    pub(crate) fn readmit(&mut self, now: Now) {
+        for (entry, _) in self.admissions() {
+            if self.is_no_place(entry) {
+                self.back_to_room(now, entry);
+            }
         }
     }
 
@@ -122,14 +141,13 @@ impl Pool {
 
     fn measure(&self, entry: EntryId) -> Verdict {
         let Some(admission) = self.entries[entry].admission() else { return Verdict::Passes };
+        if self.is_no_place(entry) {
+            return Verdict::Unknown;
+        }
         let mut shorts = BTreeMap::new();
         for (id, required) in self.required(&admission.launch.claim) {
-            let Some(figures) = self.sights.figures(&id) else {
-                if self.is_unknown(&id) {
-                    return Verdict::Unknown;
-                }
-                continue;
-            };
+            // One that cannot be read for the moment is judged by the ledger alone.
+            let Some(figures) = self.sights.figures(&id) else { continue };
             let free = figures.free.saturating_sub(self.not_taken(admission.spawn, &id));
             if free.saturating_add(SLACK) < required {
                 shorts.insert(id, Short { required, free });
@@ -244,6 +262,15 @@ impl Pool {
             figures.into_iter().flat_map(|f| f.tenants.iter().take(TENANTS_MOST).map(named)).collect();
         let foreign = self.foreign_on(device).unwrap_or_default();
         if tenants.is_empty() && !foreign.is_zero() { vec![("another program".to_owned(), foreign)] } else { tenants }
+    }
+
+    /// Who else uses cards, the largest first.
+    pub(crate) fn tenants_of_cards(&self) -> Vec<(String, Bytes)> {
+        let cards = &self.ledger.bounds().cards;
+        let mut all: Vec<_> = cards.iter().flat_map(|card| self.tenants(&card.id)).collect();
+        all.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
+        all.truncate(TENANTS_MOST);
+        all
     }
 
     /// Everybody who waited left, or nothing is started any more.

@@ -166,6 +166,8 @@ impl Pool {
     fn fall_back(&mut self, now: Now, entry: EntryId) {
         let Phase::Proving(proving) = &self.entries[entry].phase else { return };
         let (spawn, planned) = (proving.spawn, self.claimed_on_cards(proving.spawn));
+        // What it takes on the processor is no lesson for the devices that it was planned for.
+        self.studies.remove(&spawn);
         let key = self.entries[entry].key.clone();
         self.publish(now, EventKind::CpuFallback { key, spawn, planned });
         if self.config.on_cpu_fallback == OnCpuFallback::Warn {

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | a child that serves was measured: at once with the buffers it reported, else at the second look | its line by part |
 //! | a part rose by more than a twentieth since it was told | the same |
-//! | it is gone | the same, if it is not what was told last |
+//! | its tree is gone | the same, if it is not what was told last |
 //! | it died of too little memory | what it needed at least, where it lacked |
 //!
 //! What is learned is the line, not the figure that was measured: what was promised and not touched yet, a prompt cache
@@ -96,7 +96,7 @@ impl Pool {
         }
     }
 
-    /// `spawn` is gone: what was not told of it yet is told.
+    /// The tree of `spawn` is gone: what was not told of it yet is told.
     pub(crate) fn learn_last(&mut self, spawn: Spawn) {
         let Some(study) = self.studies.remove(&spawn) else { return };
         let marks = self.accounts.get(&spawn).and_then(Account::marks);

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! * An *entry* is what is known of a key: its phase, its waiting tickets, its history. An entry in `Idle` holds no
-//!   bytes; what its last child has not given back is a *reclaim* with a line of its own. A child that is stopped is a *teardown* with its own ledger line; its entry waits for it, unless it is
-//!   stuck: then the key is built anew beside it.
+//!   bytes. A child that is stopped is a *teardown* with its own ledger line; its entry waits for it, unless it is
+//!   stuck: then the key is built anew beside it. What a child that is gone has not given back is a *reclaim*, which
+//!   keeps that line.
 //! * A *ticket* waits; a *lease* is held to the last byte of a response. Who asks is told exactly once.
 //! * A *drain* closes a gate for builds that need the room, or for somebody who asked. The last lease's end wakes it.
 //! * One build per key. Builds wait for room in the order in which they began to (pool.md §3), and a younger one gets
@@ -30,7 +31,8 @@
 //! * **P9** the ledger equals the private bytes of all spawns not yet returned plus each shared file once.
 //!
 //! A build that has room has its line and waits for its turn to load (`slot.rs`) and for what the driver says right
-//! before (`admission.rs`). One that was planned for a card serves once it was seen there (`fallback.rs`). The line of a child that is gone stays until its devices agree (`reclaim.rs`, **B4**).
+//! before (`admission.rs`). One that was planned for a card serves once it was seen there (`fallback.rs`). The line of
+//! a child that is gone stays until its devices agree (`reclaim.rs`, **B4**).
 //!
 //! A line is corrected by what was measured (`correct.rs`, with the rules and their invariants **M1** to **M4**); what
 //! that puts over a bound is cured by idle engines (`overflow.rs`), and so is memory that runs low by others' doing

@@ -80,7 +80,7 @@ pub struct Pool {
     pub(crate) teardowns: BTreeMap<Spawn, Teardown>,
     /// What is known of the memory of every child that served, until it is gone.
     pub(crate) accounts: BTreeMap<Spawn, Account>,
-    /// Of whom something may be learned, until it is gone.
+    /// Of whom something may be learned, until its tree is gone.
     pub(crate) studies: BTreeMap<Spawn, Study>,
     pub(crate) owed: Owed,
     /// Children that are gone and whose devices have not agreed.
@@ -170,7 +170,7 @@ impl Pool {
                 let outlook = self.outlook(now, prospects);
                 self.reply(id, Answer::Outlook(outlook));
             }
-            Input::Host(host) => self.on_host(host),
+            Input::Host(host) => self.on_host(now, host),
             Input::Cards { begun_at, cards } => self.on_cards(now, begun_at, &cards),
             Input::Tick => {}
         }
@@ -193,10 +193,11 @@ impl Pool {
     }
 
     /// Nothing is evicted by itself: what waits for room is judged by the new bounds from now on.
-    fn on_host(&mut self, host: Host) {
+    fn on_host(&mut self, now: Now, host: Host) {
         let _ = self.ledger.set_bounds(host.bounds());
         self.config.host = host;
         self.observe_cards();
+        self.readmit(now);
     }
 
     /// When the next `Tick` is due, if nothing happens before.

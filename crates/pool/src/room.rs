@@ -306,7 +306,9 @@ impl Pool {
         let holders = self.fixed_holders(&proof.excess.which);
         let tenants = match &proof.excess.which {
             Which::Device(id) => self.tenants(id),
-            Which::Total | Which::CoResidency | Which::SystemMemory => vec![],
+            // It would be elsewhere, if there were room on the cards.
+            Which::SystemMemory => self.tenants_of_cards(),
+            Which::Total | Which::CoResidency => vec![],
         };
         let denial = Denial::new(key, proof, self.ledger.bounds()).with_holders(holders).with_tenants(tenants);
         denial.beside(self.ledger.committed())

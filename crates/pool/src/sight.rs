@@ -192,10 +192,11 @@ impl Pool {
         last.unread(self.size_of(place))
     }
 
-    /// Whether nothing new goes to a card because nobody knows it.
+    /// Whether nothing new goes to a card because it is not there, or nobody knows it.
     pub(crate) fn is_unknown(&self, id: &DeviceId) -> bool {
         let place = Place::Card(id.clone());
-        self.sights.pools.contains_key(&place) && self.sight_of(&place) == Sight::Unknown
+        let is_there = self.ledger.bounds().cards.iter().any(|card| card.id == *id);
+        !is_there || self.sights.pools.contains_key(&place) && self.sight_of(&place) == Sight::Unknown
     }
 
     /// Whether the driver of one of these cards tells what is free there and not whose the rest is.

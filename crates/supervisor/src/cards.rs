@@ -46,6 +46,11 @@ impl Cards {
         Self { ids, graphics, shape: host.shape, space: PidSpace::default() }
     }
 
+    /// The cards of another host; whose numbers the driver's are is no other than before.
+    pub(crate) fn of(&self, host: &Host, graphics: Graphics) -> Self {
+        Self { space: self.space, ..Self::new(host, graphics) }
+    }
+
     /// Whether there are devices and the host counts none of them.
     pub(crate) fn is_without(&self) -> bool {
         self.shape == HostShape::SystemRam && !self.graphics.gpus(None).is_empty()

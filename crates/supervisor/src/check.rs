@@ -93,9 +93,12 @@ impl Checker {
         let (beside, more) = beside::look(model, &|seen| self.verdict(seen, &[]))?;
         let files: Vec<_> = own.sizes().chain(more).collect();
         let calibration = (self.calibrate)(&program);
-        let learned = self.notebook.as_ref().map_or_else(Lessons::default, |notebook| {
-            notebook.lessons(&identity::about((manifest, &program), model, &files))
-        });
+        let learned = match &self.notebook {
+            Some(notebook) => {
+                notebook.lessons(&identity::about((manifest, &program), model, &every_file(&files, model)?))
+            }
+            None => Lessons::default(),
+        };
         Ok(Facts { program, model_path, files, context_length, architecture, shape, beside, calibration, learned })
     }
 
@@ -136,6 +139,12 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, StartFault> {
     let shards = shard_names(name).map_err(|error| fault(error.class(), about(path, &error)))?;
     let beside = |names: Vec<String>| names.into_iter().map(|name| path.with_file_name(name)).collect();
     Ok(shards.map_or_else(|| vec![path.to_owned()], beside))
+}
+
+/// What a launch reads: `files`, and what is charged as a part of its own.
+fn every_file(files: &[(FileId, Bytes)], model: &Model) -> Result<Vec<FileId>, StartFault> {
+    let sides = model.projector.iter().chain(&model.adapters).map(|side| identify(&side.file));
+    files.iter().map(|(id, _)| Ok(*id)).chain(sides).collect()
 }
 
 pub(crate) fn identify(path: &Path) -> Result<FileId, StartFault> {
@@ -319,6 +328,10 @@ mod tests {
             [bytes("a.gguf"), bytes("small.gguf")]
         );
         assert_eq!(facts.beside.adapters.len(), 1);
+        let mut whole = model(&path("a.gguf"));
+        (whole.projector, whole.adapters) = (side("clip.gguf"), side("lora.gguf").into_iter().collect());
+        let known_by = every_file(&facts.files, &whole).expect("all are there");
+        assert_eq!(known_by.len(), 4, "another projector teaches other lessons: {known_by:?}");
         assert_ne!(facts.shape, with(&|_| {}).expect("the same file").shape, "what stays is told apart");
         let wrong: [(Change<'_>, _); 4] = [
             (&|model| model.projector = side("a.gguf"), FailureClass::ModelUnsupported),

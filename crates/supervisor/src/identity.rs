@@ -5,7 +5,7 @@
 //! hold secrets.
 use crate::check::identify;
 use motorpool_catalog::{Batch, LaunchValues, Manifest, Model, Transport};
-use motorpool_vocab::{Bytes, Endpoint, FileId};
+use motorpool_vocab::{Endpoint, FileId};
 use sha2::{Digest as _, Sha256};
 use std::{
     ffi::OsStr,
@@ -16,10 +16,11 @@ use std::{
     sync::Arc,
 };
 
-/// Names what `model` in `files` is to `program`, however it is planned and wherever it goes.
-pub(crate) fn about(engine: (&Manifest, &Path), model: &Model, files: &[(FileId, Bytes)]) -> Arc<str> {
+/// Names what `model` in `files`, those that are loaded beside it included, is to `program`, however it is planned and
+/// wherever it goes.
+pub(crate) fn about(engine: (&Manifest, &Path), model: &Model, files: &[FileId]) -> Arc<str> {
     let (manifest, program) = engine;
-    let files: Vec<String> = files.iter().map(|(id, _)| text_of(id)).collect();
+    let files: Vec<String> = files.iter().map(text_of).collect();
     format!("files={} build={} told={}", files.join(","), build_of(program), told(manifest, model)).into()
 }
 
@@ -93,7 +94,7 @@ fn short(sum: Sha256) -> String {
 mod tests {
     use super::*;
     use motorpool_catalog::{ContextWish, ModelSource};
-    use motorpool_vocab::ModelId;
+    use motorpool_vocab::{Bytes, ModelId};
 
     fn manifest() -> Manifest {
         let (manifests, _) = motorpool_catalog::shipped();
@@ -107,7 +108,7 @@ mod tests {
     const FILE: FileId = FileId { device: 1, inode: 2, size: 3, mtime_nanos: 4 };
 
     fn of(program: &Path, model: &Model) -> Arc<str> {
-        about((&manifest(), program), model, &[(FILE, Bytes::new(3))])
+        about((&manifest(), program), model, &[FILE])
     }
 
     #[test]
@@ -139,10 +140,7 @@ mod tests {
             assert_ne!(with(change), same);
         }
         assert!(!with(|m| m.extra_args = vec!["--api-key=hush".into()]).contains("hush"));
-        assert_ne!(
-            about((&manifest(), program), &model(), &[(FileId { mtime_nanos: 5, ..FILE }, Bytes::new(3))]),
-            same
-        );
+        assert_ne!(about((&manifest(), program), &model(), &[FileId { mtime_nanos: 5, ..FILE }]), same);
     }
 
     #[test]

@@ -106,7 +106,9 @@ impl Lookout {
                 _ = ticks.tick() => {}
                 () = self.nudge.notified() => {}
             }
-            let (before, _) = whose(&meter).await;
+            // Without cards nobody's processes matter.
+            let has_cards = !self.cards.lock().is_empty();
+            let (before, _) = if has_cards { whose(&meter).await } else { (BTreeMap::new(), Names::new()) };
             let sighted = match &self.drivers {
                 Some(drivers) => drivers.look().await,
                 None => Sighted { begun_at: now(), nvidia: None, amd: None },
@@ -129,7 +131,9 @@ impl Lookout {
         let this = Arc::clone(&self);
         let found = spawn_blocking(move || (this.survey)(sighted)).await.ok().flatten();
         if let Some(Found { host, graphics }) = found {
-            *self.cards.lock() = Cards::new(&host, graphics);
+            let mut cards = self.cards.lock();
+            *cards = cards.of(&host, graphics);
+            drop(cards);
             post(inbox, Input::Host(host));
         }
     }

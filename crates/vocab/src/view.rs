@@ -183,7 +183,7 @@ pub struct Event {
 /// What changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// Bytes were reserved for a child and its start was ordered.
+    /// Bytes were reserved for a child; it is started when it is its turn to load.
     Reserved {
         /// The engine.
         key: EngineKey,

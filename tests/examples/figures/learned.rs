@@ -5,7 +5,7 @@ use motorpool_tests::e2e::{
     installed::{MODEL, house},
     talk::{CHAT, chat},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Bytes of one life.
 struct Life {
@@ -36,7 +36,9 @@ fn off(planned: u64, real: u64) -> String {
 /// One daemon, one load, one answer.
 async fn life(house: &House) -> Life {
     let daemon = house.start().await;
-    assert_eq!(daemon.http().post(CHAT, &chat(MODEL, "hello")).await.expect("an answer").status, 200);
+    let mut question = chat(MODEL, "hello");
+    question["max_tokens"] = json!(4);
+    assert_eq!(daemon.http().post(CHAT, &question).await.expect("an answer").status, 200);
     let figures = loop {
         let status: Value = daemon.control().get(&format!("{API}/status")).await.expect("an answer").json();
         let of = |name: &str| status["engines"][0][name].as_u64();

@@ -64,12 +64,22 @@ impl Cards {
         text.lines().filter_map(line).collect()
     }
 
-    /// From now on `function` hangs.
-    pub fn hang(&self, function: &str) -> Trap {
+    /// From now on `function` hangs, and the state has these lines besides.
+    pub fn hang(&self, function: &str, more: &str) -> Trap {
         let pipe = self.folder.join("hang");
         mkfifo(&pipe, Mode::S_IRWXU).expect("made");
-        self.set(&format!("hang {function} {}", pipe.display()));
+        self.set(&format!("hang {function} {}\n{more}", pipe.display()));
         Trap(pipe)
+    }
+
+    /// Once a look that began after this has been taken in; the state keeps these lines.
+    pub async fn after_a_look(&self, more: &str) {
+        // The second begins when the first is over.
+        for _ in 0..2 {
+            let hang = self.hang("nvmlDeviceGetMemoryInfo_v2", more).caught().await;
+            self.set(more);
+            drop(hang);
+        }
     }
 
     /// The same, with so much of a card in use, and with these lines.
@@ -93,7 +103,13 @@ impl Trap {
     /// # Panics
     /// When the pipe cannot be opened.
     pub async fn caught(self) -> Hang {
-        let opened = tokio::task::spawn_blocking(move || File::options().write(true).open(self.0)).await;
+        let Self(pipe) = self;
+        let open = move || {
+            let writer = File::options().write(true).open(&pipe);
+            fs::remove_file(pipe).expect("ours");
+            writer
+        };
+        let opened = tokio::task::spawn_blocking(open).await;
         Hang { _writer: opened.expect("no panic").expect("somebody reads") }
     }
 }

@@ -61,7 +61,7 @@ async fn a_lost_card_is_a_fault_with_its_cure_and_the_other_one_is_well() {
 async fn a_driver_that_hangs_is_named_and_keeps_nobody_waiting_for_ever() {
     let mut house = House::new();
     let cards = Cards::put_in(&mut house, TOTALS, "");
-    let trap = cards.hang("nvmlDeviceGetMemoryInfo_v2");
+    let trap = cards.hang("nvmlDeviceGetMemoryInfo_v2", "");
     let ((findings, _), hang) = tokio::join!(doctor(&house), trap.caught());
     assert_eq!(about(&findings, "driver", "NVIDIA's does not answer"), ["note"], "{findings:#?}");
     drop(hang);

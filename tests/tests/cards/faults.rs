@@ -22,7 +22,7 @@ async fn a_driver_that_hangs_delays_no_request() {
     let cards = Cards::put_in(&mut house, TOTALS, "");
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
-    let hang = cards.hang(READ).caught().await;
+    let hang = cards.hang(READ, "").caught().await;
     assert_serves(&daemon, "a").await;
     assert_serves(&daemon, "small").await;
     drop(hang);
@@ -33,7 +33,7 @@ async fn a_driver_that_hangs_delays_no_request() {
 async fn a_start_goes_on_without_a_driver_that_hangs_and_takes_its_cards_up_when_it_answers() {
     let mut house = House::new();
     let cards = Cards::put_in(&mut house, TOTALS, "");
-    let (daemon, hang) = tokio::join!(house.start(), cards.hang(READ).caught());
+    let (daemon, hang) = tokio::join!(house.start(), cards.hang(READ, "").caught());
     assert!(daemon.status().await.pool.memory.iter().all(|pool| pool.device.is_none()), "nothing is known of cards");
     assert!(daemon.log().contains("NVIDIA's graphics driver does not answer"), "{}", daemon.log());
     cards.set("");
@@ -81,5 +81,20 @@ async fn process_ids_of_a_host_are_noticed_and_what_is_ours_is_taken_from_the_le
     assert_serves(&daemon, "a").await;
     until_logged(&daemon, "the graphics driver shows processes by ids that are not ours").await;
     until_card(&daemon, b, |card| card.foreign_bytes == Some(0) && card.committed_bytes >= 6 * GIB).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_computes_on_the_processor_in_spite_of_its_plan_serves_nobody() {
+    let mut house = House::new();
+    model(&mut house, "good", 6 << 10);
+    house.fake_with("bad", &Behaviour::default(), "declared = \"4GiB\"\n");
+    let _cards = Cards::put_in(&mut house, TOTALS, "");
+    let daemon = house.start().await;
+    assert_serves(&daemon, "good").await;
+    let failed = daemon.cli(&["load", "bad"]).await;
+    assert_ne!(failed.code, Some(0), "{failed:?}\n{}", daemon.log());
+    until_logged(&daemon, "cpu-fallback").await;
+    assert_serves(&daemon, "good").await;
     daemon.stop().await;
 }

@@ -59,7 +59,7 @@ fn assert_launched_on(daemon: &Daemon<'_>, model: &str, cards: &[&str]) {
 
 /// A model whose cache of 2 GiB fits no single card of 2.5 GiB beside what each card takes anyway.
 fn wide(house: &mut House) -> motorpool_testkit::FakeModel {
-    let claims = [0, 1].map(|device| GraphicsClaim { device, bytes: 100 * MIB, ..GraphicsClaim::default() });
+    let claims = [0, 1].map(|device| GraphicsClaim { device, bytes: 1200 * MIB, ..GraphicsClaim::default() });
     let behaviour = Behaviour { graphics: claims.to_vec(), ..Behaviour::default() };
     let model = motorpool_testkit::FakeModel::write(&house.path("models"), "wide", &behaviour).expect("written");
     let file = Smoke { context: 1 << 18, n_blocks: 64, seed: 1 }.writer().finish();

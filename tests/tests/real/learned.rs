@@ -22,7 +22,9 @@ async fn measured(daemon: &Daemon<'_>) -> [u64; 3] {
 
 async fn life(house: &House) -> [u64; 3] {
     let daemon = house.start().await;
-    let answer = daemon.http().post(CHAT, &chat(MODEL, "hello")).await.expect("an answer");
+    let mut question = chat(MODEL, "hello");
+    question["max_tokens"] = json!(4);
+    let answer = daemon.http().post(CHAT, &question).await.expect("an answer");
     assert_eq!(answer.status, 200, "{}", answer.text());
     let figures = measured(&daemon).await;
     let plan = daemon.cli(&["plan", MODEL, "--json"]).await.json();

@@ -201,3 +201,27 @@ fn nothing_is_measured_where_nothing_is_enforced_or_claimed_on_a_card() {
     w.check_all();
     assert_eq!(w.children.len(), 1);
 }
+
+#[test]
+fn a_build_whose_card_is_taken_away_before_its_start_goes_elsewhere() {
+    let mut w = World::on(host(SizedBy::Machine, &[8, 9]), catalog(&MODELS));
+    w.machine.answers = Answers::Never;
+    w.acquire("a");
+    w.check_all();
+    assert_eq!(w.phase("a"), Some(PhaseView::WaitsForSlot));
+    let mut without = host(SizedBy::Machine, &[8, 9]);
+    without.cards.remove(0);
+    w.feed(motorpool_pool::Input::Host(without));
+    w.pass(Duration::from_secs(5));
+    w.ready("a");
+    let memory = w.pool.snapshot(w.now).pool.memory;
+    assert_eq!((memory[0].device.clone(), memory[0].committed), (Some(card(1)), Bytes::mib(7168)));
+    let mut w = world(&[8, 9]);
+    w.machine.answers = Answers::Never;
+    w.acquire("a");
+    w.check_all();
+    w.machine.health.insert(card(0), Health::Missing);
+    w.read_cards();
+    w.machine.answers = Answers::AtOnce;
+    assert_eq!(w.children.len(), 1, "missing for a moment");
+}

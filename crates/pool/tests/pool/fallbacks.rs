@@ -1,14 +1,12 @@
 //! Engines that were planned for a card and compute on the processor.
 use crate::{
     cards::{MODELS, host, world},
-    machine::{Answers, Health, ON_DEVICE, Tells, card},
+    machine::{Answers, Health, ON_DEVICE, ON_PROCESSOR, Tells, card},
     world::{Child, Outcome, World, catalog},
 };
 use motorpool_pool::{Input, Measured, OnCpuFallback, PoolConfig, Refusal, SizedBy};
 use motorpool_vocab::{Bytes, EventKind, FailureClass, PhaseView, StopReason};
 use std::time::Duration;
-
-const ON_PROCESSOR: &str = "load_tensors: CPU model buffer size = 7000.00 MiB";
 
 /// `a` is asked for and became ready; its driver shows so much of its claim, in thousandths.
 fn ready(tells: Tells, takes: u64, reports: Option<&'static str>) -> (World, motorpool_pool::RequestId) {
@@ -113,6 +111,12 @@ fn who_only_wants_to_be_warned_is() {
     let a = w.resident("a");
     assert!(w.is_granted(a));
     assert_eq!(n_fallbacks(&w), 1);
+    let spawn = w.child("a", Child::Serving);
+    for _ in 0..3 {
+        let private = Some(Bytes::gib(9));
+        w.feed(Input::Measured { spawn, measured: Measured { private, ..Measured::default() } });
+    }
+    assert!(w.learned.is_empty(), "what it takes on the processor is no lesson for a card: {:?}", w.learned);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 use crate::world::{Child, Outcome, World, catalog, facts, key};
 use motorpool_gguf::{read_header, write};
 use motorpool_pool::{
-    Becomes, Card, Exit, Experience, Facts, Host, HostShape, Input, Lesson, Lessons, Marks, Measured, ModelShape, News,
-    Prospect, Refusal, Reported, Source, copies,
+    Becomes, Calibration, Card, Exit, Experience, Facts, Host, HostShape, Input, Lesson, Lessons, Marks, Measured,
+    ModelShape, News, Prospect, Refusal, Reported, Source, copies,
 };
 use motorpool_vocab::{Bytes, EventKind, FailureClass, Now, Spawn};
 use std::{io::Cursor, sync::Arc};
@@ -92,7 +92,7 @@ impl World {
 
 /// The first number of a denial's arithmetic.
 fn would_commit(line: &str) -> Bytes {
-    let number = line.strip_prefix("budget exhausted: would commit ").and_then(|rest| rest.split(' ').next());
+    let number = line.split_once("would commit ").and_then(|(_, rest)| rest.split(' ').next());
     Bytes::new(number.and_then(|n| n.parse().ok()).expect("a number"))
 }
 
@@ -120,6 +120,19 @@ fn private(experience: &Experience) -> Option<Bytes> {
     match &experience.news {
         News::Saw(Marks { private, .. }) | News::Died(Marks { private, .. }) => *private,
     }
+}
+
+#[test]
+fn where_devices_share_system_memory_their_driver_stays_charged_beside_what_is_reported() {
+    let line = |shape| {
+        let host = Host { shape, ram: Bytes::gib(64), ..Host::default() };
+        let mut w = World::on(host, catalog(&[("m", 0, "slots = 1\ncontext = 8192")]));
+        let (spawn, _) = w.load();
+        w.see(spawn, &reports(100));
+        w.committed()
+    };
+    let driver = Calibration::default().device_overhead;
+    assert_eq!(line(HostShape::Unified), line(HostShape::SystemRam).saturating_add(driver));
 }
 
 #[test]

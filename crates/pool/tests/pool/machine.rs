@@ -51,6 +51,8 @@ pub(crate) struct Machine {
 
 /// A buffer that is on a device.
 pub(crate) const ON_DEVICE: &str = "load_tensors: CUDA0 model buffer size = 1.00 MiB";
+/// One that is not.
+pub(crate) const ON_PROCESSOR: &str = "load_tensors: CPU model buffer size = 7000.00 MiB";
 
 pub(crate) fn card(n: usize) -> DeviceId {
     DeviceId(format!("GPU-{n}").into())

@@ -138,7 +138,7 @@ fn in_memory() -> World {
 }
 
 impl World {
-    fn memory(&mut self, available: Option<u64>, stalled: Option<u16>) {
+    pub(crate) fn memory(&mut self, available: Option<u64>, stalled: Option<u16>) {
         let available = available.map(Bytes::mib);
         self.feed(Input::Memory(MemorySight { foreign: Some(Bytes::ZERO), available, stalled }));
     }

@@ -263,7 +263,9 @@ impl Run {
         self.w.ready_spawn(spawn);
         let now_served = self.w.leases.len() - before;
         let loaded = self.w.outcomes.values().flatten().filter(|o| **o == Outcome::Loaded(key.clone())).count();
-        assert!(waited == 0 || now_served > 0 || loaded > 0, "P7: {waited} waited for {key}");
+        // On a restless machine it may not be seen on its card yet, or never.
+        let serves = self.quiet == Quiet::Yes || self.view(&key).phase == PhaseView::Ready;
+        assert!(!serves || waited == 0 || now_served > 0 || loaded > 0, "P7: {waited} waited for {key}");
     }
 
     fn view(&self, key: &EngineKey) -> EntryView {
@@ -429,6 +431,8 @@ impl Run {
                 self.become_ready(spawn);
             } else if !self.w.checks.is_empty() {
                 self.w.check_all();
+            } else if !self.w.children.is_empty() && self.w.pool.deadline().is_some() {
+                self.w.pass(Duration::from_secs(1));
             } else {
                 break;
             }

@@ -2,7 +2,7 @@
 //! drivers fail and tell less. **B4** among them.
 use crate::{
     cards::host,
-    machine::{Answers, Health, Tells, card},
+    machine::{Answers, Health, ON_DEVICE, ON_PROCESSOR, Tells, card},
     properties::{Op as Asked, Quiet, Run, any_trace},
 };
 use motorpool_pool::SizedBy;
@@ -20,6 +20,9 @@ enum Act {
     Tells(Tells),
     Answers(Answers),
     Takes(u64),
+    Reports(Option<&'static str>),
+    /// MiB of system memory that can be had, and how much stood still for it.
+    Memory(Option<u64>, Option<u16>),
     Read,
 }
 
@@ -34,6 +37,8 @@ fn any_act() -> impl Strategy<Value = Act> {
         1 => prop_oneof![Just(Tells::ByProcess), Just(Tells::TotalsOnly)].prop_map(Act::Tells),
         1 => prop_oneof![3 => Just(Answers::AtOnce), 1 => Just(Answers::Never)].prop_map(Act::Answers),
         1 => (0u64..1100).prop_map(Act::Takes),
+        2 => prop_oneof![Just(None), Just(Some(ON_DEVICE)), Just(Some(ON_PROCESSOR))].prop_map(Act::Reports),
+        2 => (prop::option::of(0u64..4000), prop::option::of(0u16..2000)).prop_map(|(mib, n)| Act::Memory(mib, n)),
         6 => Just(Act::Read),
     ]
 }
@@ -56,6 +61,8 @@ impl Restless {
             Act::Tells(tells) => w.machine.tells = tells,
             Act::Answers(answers) => w.machine.answers = answers,
             Act::Takes(takes) => w.machine.takes = takes,
+            Act::Reports(line) => w.machine.reports = line,
+            Act::Memory(available, stalled) => w.memory(available, stalled),
             Act::Read => w.read_cards(),
         }
     }

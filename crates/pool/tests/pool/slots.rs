@@ -3,11 +3,11 @@ use crate::{
     cards::host,
     world::{Child, Outcome, World, catalog, key},
 };
-use motorpool_pool::{Answer, Card, Host, Input, LoadSlots, PoolConfig, Refusal, SizedBy};
-use motorpool_vocab::{Bytes, DeviceId, EventKind, PhaseView};
+use motorpool_pool::{Answer, Input, LoadSlots, PoolConfig, Refusal, SizedBy};
+use motorpool_vocab::{Bytes, EventKind, PhaseView};
 use std::{num::NonZeroU32, time::Duration};
 
-/// Models of 2 GiB, on any card; `x` and `y` go over both in opposite order, and one computes on the processor.
+/// Models of 2 GiB, on any card, and two that compute on the processor.
 const MODELS: [(&str, u64, &str); 5] = [
     ("a", 2048, ""),
     ("b", 2048, ""),
@@ -123,34 +123,49 @@ fn a_load_that_stalls_gives_its_slot_to_the_next() {
     assert_eq!(loading(&w), ["b"]);
 }
 
-/// Both cards in opposite order, as their operator wants it.
+/// Models over both cards in opposite order, and one on each, as their operator wants it.
+fn over_two_cards() -> World {
+    let models = [
+        ("x", 0, "devices = [\"GPU-0\", \"GPU-1\"]\ngpu_layers = 99"),
+        ("y", 0, "devices = [\"GPU-1\", \"GPU-0\"]\ngpu_layers = 99"),
+        ("first", 1024, "devices = [\"GPU-0\"]\ngpu_layers = 99"),
+        ("second", 1024, "devices = [\"GPU-1\"]\ngpu_layers = 99"),
+    ];
+    let mut w = World::on(host(SizedBy::Machine, &[8, 8]), catalog(&models));
+    w.read_cards();
+    w
+}
+
+/// `model` is asked for and its header read.
+fn build(w: &mut World, model: &str) {
+    w.acquire(model);
+    let (build, _) = w.checks.remove(0);
+    w.feed(Input::Checked { build, result: Ok(crate::hosts::with_header()) });
+}
+
 #[test]
 fn two_loads_over_two_cards_in_opposite_order_do_not_wait_for_each_other() {
-    let cards: Vec<Card> = host(SizedBy::Machine, &[8, 8]).cards;
-    let ids: Vec<DeviceId> = cards.iter().map(|card| card.id.clone()).collect();
-    let on = |first: usize| format!("devices = [\"{}\", \"{}\"]\ngpu_layers = 99", ids[first], ids[1 - first]);
-    let (there, back) = (on(0), on(1));
-    let models = [("x", 0, there.as_str()), ("y", 0, back.as_str()), ("a", 1024, "")];
-    let host = Host { cards, ..host(SizedBy::Machine, &[8, 8]) };
-    let mut w = World::on(host, catalog(&models));
-    w.read_cards();
-    for model in ["x", "y"] {
-        w.acquire(model);
-    }
-    for (build, _) in std::mem::take(&mut w.checks) {
-        w.feed(Input::Checked { build, result: Ok(crate::hosts::with_header()) });
-    }
+    let mut w = over_two_cards();
+    build(&mut w, "x");
+    build(&mut w, "y");
     let lines = w.pool.snapshot(w.now).pool.memory;
     assert!(lines[0].committed > Bytes::ZERO && lines[1].committed > Bytes::ZERO, "over both: {lines:?}");
-    assert_eq!(
-        (loading(&w), w.phase("y")),
-        (vec!["x".to_owned()], Some(PhaseView::WaitsForSlot)),
-        "all or nothing: B3"
-    );
-    acquire(&mut w, &["a"]);
-    assert_eq!(w.phase("a"), Some(PhaseView::WaitsForSlot), "nobody younger overtakes it on one of its cards");
+    assert_eq!((loading(&w), w.phase("y")), (vec!["x".to_owned()], Some(PhaseView::WaitsForSlot)));
     w.ready("x");
     assert_eq!(loading(&w), ["y"]);
     w.ready("y");
-    w.ready("a");
+}
+
+#[test]
+fn slots_of_several_cards_are_taken_together_and_nobody_younger_overtakes_on_one_of_them() {
+    let mut w = over_two_cards();
+    build(&mut w, "first");
+    build(&mut w, "y");
+    build(&mut w, "second");
+    assert_eq!(loading(&w), ["first"], "all or nothing: y holds no slot of the card that is free");
+    assert_eq!(w.phase("second"), Some(PhaseView::WaitsForSlot), "y came before it");
+    w.ready("first");
+    assert_eq!(loading(&w), ["y"]);
+    w.ready("y");
+    w.ready("second");
 }

@@ -85,6 +85,8 @@ fn ids_of_another_namespace_are_noticed_and_tell_nothing_from_then_on() {
     assert!(told(&mut cards, &[(1, &[7], Some(0))]), "it says that it holds nothing");
     assert!(!told(&mut cards, &[(1, &[7], Some(5))]), "it holds memory and is not shown");
     assert!(!told(&mut cards, &[]), "a namespace does not change");
+    let mut cards = cards.of(&host(&[A]), Graphics::new(vec![device(A, 24, None)], BTreeMap::new()));
+    assert!(!told(&mut cards, &[]), "not for other cards either");
     assert!(figures(&cards.sights(&look, (&ours(&[]), &names(&[]))), A).tenants.is_empty());
 }
 

@@ -89,31 +89,25 @@ impl Seen {
         findings
     }
 
-    fn nvidia(&self, sighted: &Sighted) -> Option<Finding> {
-        let Some(reading) = &sighted.nvidia else { return Some(silent("NVIDIA")) };
+    fn nvidia(&self, sighted: &Sighted) -> Vec<Finding> {
+        let Some(reading) = &sighted.nvidia else { return vec![silent("NVIDIA")] };
         let has_node = self.nodes.iter().any(|node| node.maker == Maker::Nvidia);
         match &reading.driver {
-            Driver::NoLibrary { why } if has_node => Some(Finding::note(
+            Driver::NoLibrary { why } if has_node => vec![Finding::note(
                 "driver",
                 format_args!("there is an NVIDIA device and no libnvidia-ml.so.1: {why}"),
                 "install the libraries of its driver; in a container, run it with the NVIDIA container toolkit (--gpus all)",
-            )),
-            Driver::NoLibrary { .. } => None,
-            Driver::Failed(why) => Some(Finding::note(
+            )],
+            Driver::NoLibrary { .. } => vec![],
+            Driver::Failed(why) => vec![Finding::note(
                 "driver",
                 format_args!("NVIDIA's fails: {why}"),
                 "restart the machine after an update of the driver; `nvidia-smi` must answer",
-            )),
+            )],
             Driver::Loaded { version } => {
                 let version = version.as_deref().unwrap_or("of an unknown version");
-                Some(match reading.unnamed.first() {
-                    None => Finding::good("driver", format_args!("NVIDIA {version}")),
-                    Some((index, why)) => Finding::note(
-                        "driver",
-                        format_args!("NVIDIA {version}; device {index} does not tell its name: {why}"),
-                        "look for `Xid` in `dmesg`, and restart the machine",
-                    ),
-                })
+                let loaded = Finding::good("driver", format_args!("NVIDIA {version}"));
+                [loaded].into_iter().chain(reading.unnamed.iter().map(unnamed)).collect()
             }
         }
     }
@@ -146,6 +140,23 @@ fn silent(maker: &str) -> Finding {
     )
 }
 
+/// One that tells not even its name, at this place in the driver's order.
+fn unnamed((index, why): &(u32, NoFigures)) -> Finding {
+    if let NoFigures::Lost(why) = why {
+        return lost(&format!("device {index}"), why, DeviceSource::Nvml);
+    }
+    let cure = "look for `Xid` in `dmesg`, and restart the machine";
+    Finding::note("device", format_args!("device {index} does not tell its name: {why}"), cure)
+}
+
+fn lost(called: &str, why: &str, source: DeviceSource) -> Finding {
+    let cure = match source {
+        DeviceSource::Nvml => "reset it with `nvidia-smi --gpu-reset` as root, or restart the machine",
+        DeviceSource::Amdgpu => "restart the machine",
+    };
+    Finding::fault("device", Failure::new(Exit::Findings, format_args!("{called} is lost: {why}"), cure))
+}
+
 fn called(device: &DeviceReading) -> String {
     if device.name.is_empty() { device.id.to_string() } else { format!("{} ({})", device.name, device.id) }
 }
@@ -161,17 +172,7 @@ fn device(device: &DeviceReading) -> Finding {
         Finding::note(WHAT, found, cure)
     };
     match (&device.memory, device.kind) {
-        (Err(NoFigures::Lost(why)), _) => Finding::fault(
-            WHAT,
-            Failure::new(
-                Exit::Findings,
-                format_args!("{called} is lost: {why}"),
-                match device.source {
-                    DeviceSource::Nvml => "reset it with `nvidia-smi --gpu-reset` as root, or restart the machine",
-                    DeviceSource::Amdgpu => "restart the machine",
-                },
-            ),
-        ),
+        (Err(NoFigures::Lost(why)), _) => lost(&called, why, device.source),
         (Err(NoFigures::NotPermitted(why)), _) => Finding::note(
             WHAT,
             format_args!("{called} is unknown, as we may not read it: {why}"),
@@ -280,7 +281,7 @@ pub(super) mod tests {
         all.push(seen(Driver::Loaded { version: None }, vec![]));
         let nodes = [Maker::Nvidia, Maker::Kernel].map(|maker| node(maker, Access::Refused)).to_vec();
         all.push(Seen { nodes, useless: vec!["A card".into()], ..seen(loaded(), vec![card()]) });
-        let unnamed = vec![(1, NoFigures::Other(why()))];
+        let unnamed = vec![(1, NoFigures::Other(why())), (2, NoFigures::Lost(why()))];
         let nvidia = Some(NvidiaReading { driver: loaded(), devices: vec![], unnamed });
         all.push(Seen {
             sighted: Some(Sighted { begun_at: Now::ZERO, nvidia, amd: Some(vec![]) }),

@@ -223,14 +223,14 @@ fn locked(limit: &Limit, asked_by: Option<&str>) -> Finding {
 pub(super) mod tests {
     use super::{super::finding::State, *};
 
-    fn ram(gib: u64, limit: Option<Bytes>) -> Result<Ram, String> {
-        Ok(Ram { total: Bytes::gib(gib), limit, available: Bytes::gib(1) })
+    fn ram(gib: u64, limit: Option<Bytes>) -> Ram {
+        Ram { total: Bytes::gib(gib), limit, available: Bytes::gib(1) }
     }
 
     /// Every kind of reading there is, one beside the other.
     pub(in super::super) fn all() -> Vec<System> {
         let good = System {
-            ram: ram(64, None),
+            ram: Ok(ram(64, None)),
             swap: Some(Swap { total: Bytes::gib(8), free: Bytes::gib(8) }),
             overcommit: Some(0),
             cgroup: Cgroup::V2 { writable: Writable::Yes },
@@ -250,7 +250,7 @@ pub(super) mod tests {
             locked: Limit::At(64 << 10),
         };
         let unknown = System {
-            ram: ram(64, Some(Bytes::mib(512))),
+            ram: Ok(ram(64, Some(Bytes::mib(512)))),
             swap: None,
             overcommit: None,
             cgroup: Cgroup::None,
