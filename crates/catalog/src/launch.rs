@@ -224,9 +224,9 @@ impl Manifest {
         ours.chain(values.extra_args.iter().map(OsString::from)).collect()
     }
 
-    /// Whether the variable `name` reaches the engine.
+    /// Whether the variable `name` reaches the engine as we set it: the manifest lets it through and has no value of its own.
     pub fn passes(&self, name: &str) -> bool {
-        self.env_allow.iter().any(|allowed| allowed == name)
+        self.env_allow.iter().any(|allowed| allowed == name) && !self.env_set.iter().any(|(set, _)| set == name)
     }
 
     /// The whole environment of a launch, by name. `parent` looks up our own.

@@ -89,7 +89,9 @@ pub(crate) async fn survey(
     let ram = motorpool_devices::observe_ram(Path::new("/"))
         .map_err(|error| Failure::new(Exit::Failed, chain(&error), "check that /proc is mounted"))?
         .usable();
-    let lists = match fingerprint(&sighted) {
+    // Beside a driver that hangs an engine would hang too: it is asked when that answers.
+    let answers = sighted.nvidia.is_some() && sighted.amd.is_some();
+    let lists = match fingerprint(&sighted).filter(|_| answers) {
         Some(machine) => lists(dirs, settings, (&machine, keep)).await,
         None => BTreeMap::new(),
     };

@@ -22,6 +22,7 @@
 //! * What is short then is denied; its line was never a grant of memory that is not there.
 use crate::{
     Action, Pool, Refusal, Tenant,
+    build::Growth,
     entry::{Admission, Admitting, EntryId, Evicted, MadeRoom, Phase, Waiting},
 };
 use motorpool_broker::{Candidate, Cause, Denial, HostShape, Measured, RefusedContext, pick_measured};
@@ -134,9 +135,18 @@ impl Pool {
         match self.measure(entry) {
             Verdict::Passes => self.launch(now, entry),
             Verdict::Unknown => self.back_to_room(now, entry),
+            // Nobody goes, is waited for or denied for a context that grew.
+            Verdict::Short(_) if self.has_grown(entry) => {
+                self.back_to_room(now, entry);
+                self.draft_anew(entry, Growth::Never);
+            }
             Verdict::Short(_) if self.awaits_memory(entry) => self.await_memory(entry),
             Verdict::Short(short) => self.make_room_once(now, entry, &short),
         }
+    }
+
+    fn has_grown(&self, entry: EntryId) -> bool {
+        self.entries[entry].admission().is_some_and(|admission| admission.waiting.draft.grown_from.is_some())
     }
 
     fn measure(&self, entry: EntryId) -> Verdict {

@@ -105,7 +105,8 @@ impl Pool {
         }
     }
 
-    /// `spawn` ended by itself, for such a reason.
+    /// The load of `spawn` ended by itself, for such a reason. Of one that served nothing is learned: what others took
+    /// meanwhile is not what it needs.
     pub(crate) fn learn_of_death(&mut self, spawn: Spawn, class: Option<FailureClass>) {
         let needed = match class {
             Some(FailureClass::OutOfDeviceMemory) => self.needed_on_devices(spawn),
@@ -123,8 +124,9 @@ impl Pool {
     fn needed_on_devices(&self, spawn: Spawn) -> Option<Marks> {
         let claim = self.ledger.line(spawn)?;
         let pools = self.ledger.pools();
-        let left = |id: &DeviceId| pools.iter().find(|pool| pool.place == Place::Card(id.clone())).map(left_in);
-        let nearest = claim.device.iter().filter_map(|(id, own)| Some((left(id)?, id, own))).min();
+        let left = |id: &DeviceId| pools.iter().find(|pool| pool.place == Place::Card(id.clone())).and_then(left_in);
+        let nearest = claim.device.iter().map(|(id, own)| Some((left(id)?, id, own))).collect::<Option<Vec<_>>>()?;
+        let nearest = nearest.into_iter().min();
         let Some((left, id, own)) = nearest else { return self.needed_in_memory(spawn) };
         Some(Marks { private: None, device: [(id.clone(), more_than(*own, left))].into() })
     }
@@ -132,18 +134,17 @@ impl Pool {
     fn needed_in_memory(&self, spawn: Spawn) -> Option<Marks> {
         let Claim { ram_private, .. } = self.ledger.line(spawn)?;
         let pools = self.ledger.pools();
-        let left = pools.iter().find(|pool| pool.place == Place::SystemMemory).map(left_in)?;
+        let left = pools.iter().find(|pool| pool.place == Place::SystemMemory).and_then(left_in)?;
         Some(Marks { private: Some(more_than(*ram_private, left)), device: BTreeMap::new() })
     }
 }
 
-/// What nobody has there, as far as is known.
-fn left_in(pool: &PoolFigures) -> Bytes {
-    let foreign = match pool.sight {
-        Sight::Known { foreign } => foreign,
-        Sight::Trusted | Sight::Unknown => Bytes::ZERO,
-    };
-    pool.total.saturating_sub(foreign).saturating_sub(pool.committed)
+/// What nobody has there; `None` where nobody knows what others have.
+fn left_in(pool: &PoolFigures) -> Option<Bytes> {
+    match pool.sight {
+        Sight::Known { foreign } => Some(pool.total.saturating_sub(foreign).saturating_sub(pool.committed)),
+        Sight::Trusted | Sight::Unknown => None,
+    }
 }
 
 fn more_than(own: Bytes, left: Bytes) -> Bytes {

@@ -134,7 +134,7 @@ impl Then {
         };
         let becomes = match becomes {
             Becomes::Denied(denial) => {
-                let context = refused_context(&self.ledger, &self.fixed, (&subject, &draft));
+                let context = refused_context(&self.ledger, (&subject, &draft));
                 Becomes::Denied(Box::new(denial.of_context(context)))
             }
             // A grown one was drafted because it fits.

@@ -299,7 +299,7 @@ impl Pool {
         let target = &self.entries[entry];
         let waiting = target.waiting()?;
         let subject = subject(&target.model, &waiting.facts);
-        refused_context(&self.ledger, &self.fixed_spawns(), (&subject, &waiting.draft))
+        refused_context(&self.ledger, (&subject, &waiting.draft))
     }
 
     pub(crate) fn denial_of(&self, key: EngineKey, proof: Proof) -> Denial {

@@ -89,13 +89,13 @@ impl Pool {
     }
 
     pub(crate) fn on_gone(&mut self, now: Now, spawn: Spawn, exit: Exit) {
-        self.learn_of_death(spawn, exit.class);
         if let Some(teardown) = self.teardowns.remove(&spawn) {
             return self.on_stopped(now, spawn, teardown, exit);
         }
         let Some(entry) = self.entry_of(spawn) else { return };
         match &self.entries[entry].phase {
             Phase::Starting(_) | Phase::Proving(_) => {
+                self.learn_of_death(spawn, exit.class);
                 let ends = (self.ordered_at(entry), StopReason::Crash, EverReady::No);
                 let record = record_of(now, spawn, ends, exit.clone());
                 self.bury(now, entry, record, vec![]);

@@ -129,7 +129,9 @@ impl Meter {
             let pids = tree.pids(table);
             // Of one that has ended the driver may still show what it held.
             let held = if pids.is_empty() { Some(Bytes::ZERO) } else { tree.held() };
-            tree.seen.extend(pids);
+            if !pids.is_empty() {
+                tree.seen = pids.into_iter().collect();
+            }
             ours.insert(*spawn, Ours { pids: tree.seen.iter().copied().collect(), held });
         }
         ours
@@ -191,7 +193,9 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if let Some(tree) = self.meter.trees.lock().remove(&self.spawn) {
-            self.meter.departed.lock().insert(self.spawn, Departed { at: now(), pids: tree.seen });
+            let (at, mut departed) = (now(), self.meter.departed.lock());
+            departed.retain(|_, departed| at.since(departed.at) < DEPARTS_WITHIN);
+            departed.insert(self.spawn, Departed { at, pids: tree.seen });
         }
     }
 }
@@ -387,6 +391,19 @@ mod tests {
         let ours = &meter.ours(&[], at)[&Spawn(1)];
         assert!(ours.pids.contains(&process::id()) && ours.held == Some(Bytes::ZERO));
         assert!(meter.ours(&[], now().after(DEPARTS_WITHIN)).is_empty());
+    }
+
+    #[test]
+    fn a_process_that_left_its_tree_is_not_ours_whoever_has_its_id_next() {
+        let meter = Arc::new(Meter::default());
+        let _watched = meter.watch(Spawn(1), me(), vec![]);
+        let mut child = Command::new("/bin/sleep").arg("1000").spawn().expect("executable");
+        let id = child.id();
+        let is_ours = || meter.ours(&processes(), now())[&Spawn(1)].pids.contains(&id);
+        assert!(is_ours());
+        child.kill().expect("ours");
+        child.wait().expect("ours");
+        assert!(!is_ours());
     }
 
     #[test]

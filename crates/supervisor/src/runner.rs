@@ -10,6 +10,9 @@ use crate::{
 };
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
+/// How long a tool that was killed is waited for.
+const KILLED_WITHIN: Duration = Duration::from_secs(2);
+
 /// A tool to run.
 #[derive(Clone, Debug)]
 pub struct Tool {
@@ -77,8 +80,9 @@ pub async fn run(
     let in_time = timeout_or_never(timeout, until_gone(&mut kept, &mut on_line)).await;
     let Some(Gone { code, signal, tail, .. }) = in_time else {
         kept.kill().await;
-        let Gone { tail, .. } = kept.until_gone().await;
-        return Err(RunError::TimedOut { program, within: timeout.unwrap_or_default(), tail });
+        // One that cannot be killed is left to its keeper.
+        let gone = tokio::time::timeout(KILLED_WITHIN, kept.until_gone()).await.unwrap_or_default();
+        return Err(RunError::TimedOut { program, within: timeout.unwrap_or_default(), tail: gone.tail });
     };
     Ok(ToolExit { code, signal, tail })
 }

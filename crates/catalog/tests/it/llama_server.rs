@@ -185,6 +185,14 @@ fn devices_are_shown_by_a_variable_that_the_manifest_lets_through_in_the_place_o
 }
 
 #[test]
+fn a_variable_that_a_manifest_sets_itself_is_not_ours_to_show_devices_by() {
+    let text = include_str!("../../../../engines/llama-server.toml")
+        .replace("CUDA_DEVICE_ORDER = \"PCI_BUS_ID\"", "CUDA_VISIBLE_DEVICES = \"1\"");
+    let manifest = parse_manifest(Source { file: "x.toml", text: &text }, &|_| None).expect("valid");
+    assert!(!manifest.passes("CUDA_VISIBLE_DEVICES") && manifest.passes("ROCR_VISIBLE_DEVICES"));
+}
+
+#[test]
 fn a_variable_whose_value_is_absent_is_not_there_at_all() {
     let text = include_str!("../../../../engines/llama-server.toml")
         .replace("CUDA_DEVICE_ORDER = \"PCI_BUS_ID\"", "HOME = \"{gpu_layers}\"");

@@ -264,6 +264,41 @@ fn a_launch_takes_more_context_where_there_is_room_and_says_so() {
     assert_eq!(grown_to(&w), [262_144]);
 }
 
+/// `roomy` on one card, beside an idle engine, with so much of others there when it is looked at right before the start.
+fn roomy_on(card: Bytes, more: &str, foreign: Bytes) -> World {
+    let says = format!("prompt_cache = \"64MiB\"\nslots = 2\n{more}");
+    let cards = vec![Card::new("GPU-0", card)];
+    let host = Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(64), cards, ..Host::default() };
+    let mut w = World::on(host, catalog(&[("roomy", 0, &says), ("idle", 300, "")]));
+    let id = w.resident("idle");
+    w.leave(id);
+    w.machine.foreign.insert(DeviceId("GPU-0".into()), foreign);
+    roomy(&mut w);
+    assert_eq!(w.phase("roomy"), Some(PhaseView::Starting { progress: None }));
+    w
+}
+
+/// What `roomy` has on the card.
+fn taken(w: &World) -> Bytes {
+    w.pool.snapshot(w.now).pool.accelerated.saturating_sub(Bytes::mib(300))
+}
+
+#[test]
+fn a_context_that_grew_is_given_up_where_a_card_turns_out_fuller_and_nobody_goes_for_it() {
+    let target = "context_target = 1048576";
+    let grown = taken(&roomy_on(Bytes::gib(64), target, Bytes::ZERO));
+    let plain = taken(&roomy_on(Bytes::gib(64), "", Bytes::ZERO));
+    let (slack, idle) = (Bytes::gib(1), Bytes::mib(300));
+    let card = Bytes::sum([grown, grown.per_mille(100), idle]);
+    // 1 MiB less than passes.
+    let foreign = Bytes::sum([card, slack, Bytes::mib(1)]).saturating_sub(Bytes::sum([grown, idle]));
+    assert!(card.saturating_sub(foreign) > plain.saturating_add(idle), "{grown} {plain}");
+    let w = roomy_on(card, target, foreign);
+    assert_eq!(taken(&w), plain);
+    assert_eq!(w.n_events(|event| matches!(event, EventKind::Stopping { .. })), 0);
+    assert!(w.denials.is_empty());
+}
+
 #[test]
 fn nobody_is_drained_or_kept_waiting_for_a_context_that_grew() {
     let mut w = growing();

@@ -3,7 +3,7 @@ use crate::world::{Child, Outcome, World, catalog, facts, key};
 use motorpool_gguf::{read_header, write};
 use motorpool_pool::{
     Becomes, Calibration, Card, Exit, Experience, Facts, Host, HostShape, Input, Lesson, Lessons, Marks, Measured,
-    ModelShape, News, Prospect, Refusal, Reported, Source, copies,
+    MemorySight, ModelShape, News, Prospect, Refusal, Reported, Source, copies,
 };
 use motorpool_vocab::{Bytes, EventKind, FailureClass, Now, Spawn};
 use std::{io::Cursor, sync::Arc};
@@ -77,6 +77,11 @@ impl World {
 
     fn die_loading(&mut self, class: FailureClass) {
         let spawn = self.child("m", Child::Loading);
+        self.feed(Input::Memory(MemorySight { foreign: Some(Bytes::ZERO), ..MemorySight::default() }));
+        self.die(spawn, class);
+    }
+
+    fn die(&mut self, spawn: Spawn, class: FailureClass) {
         self.children.remove(&spawn);
         self.machine.gone(self.now, spawn);
         self.feed(Input::Gone { spawn, exit: Exit { class: Some(class), ..Exit::default() } });
@@ -241,6 +246,20 @@ fn after_a_death_on_a_card_as_much_context_is_planned_as_leaves_what_was_lacking
     assert_eq!(needed.device.values().next(), Some(&estimated.per_mille(1200).saturating_add(Bytes::new(1))));
     let (long, short) = (before.key.plan.context_per_slot, after.key.plan.context_per_slot);
     assert!(long == 1 << 20 && short < long - (long >> 4) && short > long / 2, "{long} {short}");
+}
+
+#[test]
+fn one_that_served_or_that_died_beside_nobody_knows_what_says_nothing_of_its_load() {
+    let mut w = world(8192, "");
+    let (spawn, _) = w.load();
+    w.feed(Input::Memory(MemorySight { foreign: Some(Bytes::ZERO), ..MemorySight::default() }));
+    w.die(spawn, FailureClass::OutOfHostMemory);
+    assert!(w.learned.is_empty(), "others took the memory while it served");
+    let mut unread = world(8192, "");
+    unread.begin();
+    let spawn = unread.child("m", Child::Loading);
+    unread.die(spawn, FailureClass::OutOfHostMemory);
+    assert!(unread.learned.is_empty(), "nobody read what others have");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use motorpool_pool::{Experience, Lesson, Lessons, News};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// For so many seconds a death counts.
-const DEATH_HOLDS: u64 = 24 * 60 * 60;
+const DEATH_HOLDS: u64 = 60 * 60;
 
 /// All lessons; of those with a file, that file holds the same.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ impl Floor {
             Err(proof) => {
                 let parts = parts_of(&drafted, None, &proof.claim);
                 let launch = launch(&key, (&drafted, drafted.source_of(None)), (parts, &proof.claim));
-                let context = refused_context(&self.ledger, &there, (subject, &drafted));
+                let context = refused_context(&self.ledger, (subject, &drafted));
                 Launch { verdict: self.never(key, (proof, context)), ..launch }
             }
         }
