@@ -1,5 +1,5 @@
 //! Memory that comes back late, or that somebody else took: who waits, who goes, who is told what.
-use crate::support::{assert_serves, model, until_card};
+use crate::support::{assert_serves, model, taking, until_card};
 use motorpool_testkit::eventually;
 use motorpool_tests::e2e::{
     Daemon, House, Outcome,
@@ -109,7 +109,8 @@ fn tenant(bytes: u64) -> String {
 #[tokio::test]
 async fn who_else_holds_the_memory_is_named_to_whoever_is_denied_for_it() {
     let mut house = House::new();
-    model(&mut house, "next", 12 << 10);
+    // Where that is seen before the start, it would go to system memory.
+    house.fake_with("next", &taking(12 << 10), "declared = \"12288MiB\"\ngpu_layers = 99\n");
     let mut cards = Cards::put_in(&mut house, TOTALS, "");
     let daemon = house.start().await;
     cards.set_used(CARDS[0], 20 * GIB, &tenant(20 * GIB));
