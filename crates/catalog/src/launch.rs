@@ -226,7 +226,7 @@ impl Manifest {
 
     /// Whether the variable `name` reaches the engine as we set it: the manifest lets it through and has no value of its own.
     pub fn passes(&self, name: &str) -> bool {
-        self.env_allow.iter().any(|allowed| allowed == name) && !self.env_set.iter().any(|(set, _)| set == name)
+        self.env_allow.iter().any(|allowed| allowed == name) && !self.env_set.contains_key(name)
     }
 
     /// The whole environment of a launch, by name. `parent` looks up our own.
