@@ -1,8 +1,7 @@
 //! What others use: pure functions over readings.
 //!
-//! Whatever is in use and not ours is foreign. Ours is what the driver shows for processes of our trees, loading,
-//! stopping and stuck ones included; without such figures it is what the ledger says, and a foreign tenant may hide
-//! behind a line whose engine has not taken its bytes yet.
+//! Whatever is in use and not ours is foreign. What that is on a device follows from the ledger too and is decided in
+//! `pool`; here is whose processes are whose.
 use crate::Ram;
 use motorpool_vocab::Bytes;
 use std::{
@@ -37,38 +36,6 @@ impl PidSpace {
     }
 }
 
-/// How much of what is used on a device is ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OurPart {
-    /// As the driver shows it.
-    Measured(Bytes),
-    /// Σ ledger lines on the device, for want of anything better.
-    Ledger(Bytes),
-}
-
-impl OurPart {
-    /// What the driver shows for `ours`, processes of our trees, if it can be told from others'; else the ledger.
-    pub fn of(by_process: Option<&BTreeMap<u32, Bytes>>, space: PidSpace, ours: &BTreeSet<u32>, ledger: Bytes) -> Self {
-        match (by_process, space) {
-            (Some(shown), PidSpace::Ours) => {
-                Self::Measured(Bytes::sum(ours.iter().filter_map(|pid| shown.get(pid)).copied()))
-            }
-            _ => Self::Ledger(ledger),
-        }
-    }
-
-    fn bytes(self) -> Bytes {
-        match self {
-            Self::Measured(bytes) | Self::Ledger(bytes) => bytes,
-        }
-    }
-}
-
-/// What others use of a device with `used` bytes in use: `max(0, used − ours)`.
-pub fn foreign_use(used: Bytes, ours: OurPart) -> Bytes {
-    used.saturating_sub(ours.bytes())
-}
-
 /// What others use of the system's memory: `max(0, ram − available − Σ anonymous of our trees)`, where `ram` is what
 /// may be used in all. Mapped files are nobody's: they count as available.
 pub fn foreign_ram(ram: &Ram, anonymous_of_ours: impl IntoIterator<Item = Bytes>) -> Bytes {
@@ -95,31 +62,6 @@ mod tests {
 
     fn ram(total: u64, limit: Option<u64>, available: u64) -> Ram {
         Ram { total: Bytes::gib(total), limit: limit.map(Bytes::gib), available: Bytes::gib(available) }
-    }
-
-    const GIB_10: Bytes = Bytes::gib(10);
-
-    #[test]
-    fn what_the_driver_does_not_show_as_ours_is_foreign() {
-        let ours = BTreeSet::from([7, 8, 9]);
-        let shown = shown(&[(7, 2), (8, 3), (50, 1)]);
-        let part = OurPart::of(Some(&shown), PidSpace::Ours, &ours, Bytes::gib(9));
-        assert_eq!(part, OurPart::Measured(Bytes::gib(5)), "a line of 9 GiB of which 5 are loaded");
-        assert_eq!(foreign_use(GIB_10, part), Bytes::gib(5));
-    }
-
-    #[test]
-    fn without_figures_by_process_the_ledger_alone_says_what_is_ours() {
-        let ours = BTreeSet::from([7]);
-        let host = shown(&[(100_007, 5)]);
-        for (by_process, space) in
-            [(None, PidSpace::Ours), (Some(&host), PidSpace::Foreign), (Some(&host), PidSpace::Unknown)]
-        {
-            let part = OurPart::of(by_process, space, &ours, Bytes::gib(4));
-            assert_eq!(part, OurPart::Ledger(Bytes::gib(4)));
-            assert_eq!(foreign_use(GIB_10, part), Bytes::gib(6));
-            assert_eq!(foreign_use(Bytes::gib(3), part), Bytes::ZERO, "half loaded, and not counted twice");
-        }
     }
 
     #[test]
@@ -152,15 +94,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ours_and_foreign_are_together_what_is_used(
+        fn ours_and_tenants_are_together_what_is_shown(
             shown in prop::collection::btree_map(0u32..20, (0u64..1 << 30).prop_map(Bytes::new), 0..9),
             ours in prop::collection::btree_set(0u32..20, 0..9),
-            unseen in (0u64..1 << 30).prop_map(Bytes::new),
         ) {
-            let used = Bytes::sum(shown.values().copied()).saturating_add(unseen);
-            let part = OurPart::of(Some(&shown), PidSpace::Ours, &ours, Bytes::ZERO);
+            let own = Bytes::sum(ours.iter().filter_map(|pid| shown.get(pid)).copied());
             let others = Bytes::sum(tenants(&shown, &ours).into_iter().map(|(_, bytes)| bytes));
-            prop_assert_eq!(foreign_use(used, part), others.saturating_add(unseen));
+            prop_assert_eq!(own.saturating_add(others), Bytes::sum(shown.values().copied()));
         }
     }
 }

@@ -12,7 +12,7 @@
 //! | [`Amdgpu`] | `amdgpu.rs`, `fdinfo.rs` | `/sys/class/drm/card*/device`, `/proc/<pid>/fdinfo` |
 //! | [`EngineDevice`] | `device_list.rs` | what the engine prints |
 //! | [`Graphics`], [`Gpu`] | `graphics.rs` | the readings above, each device once |
-//! | [`foreign_use`], [`foreign_ram`], [`PidSpace`] | `foreign.rs` | the readings above |
+//! | [`tenants`], [`foreign_ram`], [`PidSpace`] | `foreign.rs` | the readings above |
 //! | [`Prober`] | `prober.rs` | a probe that may block for ever, on its own thread |
 //! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
 //! | [`MemoryPressure`], [`observe_oom_kills`] | `pressure.rs`, `cgroup.rs` | `/proc/pressure/memory`, `memory.events` |
@@ -47,7 +47,7 @@ pub use cgroup::observe_oom_kills;
 pub use clock::{boot_id, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use device_list::{EngineDevice, parse_device_list, parse_used_devices};
-pub use foreign::{OurPart, PidSpace, foreign_ram, foreign_use, tenants};
+pub use foreign::{PidSpace, foreign_ram, tenants};
 pub use graphics::{Gpu, Graphics, ToldBy, Visible};
 pub use listener::listens;
 pub use nvidia::{Driver, Nvidia, NvidiaReading};
