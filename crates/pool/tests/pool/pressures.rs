@@ -39,14 +39,20 @@ fn a_card_that_we_filled_ourselves_and_that_is_idle_is_left_alone() {
     assert_eq!(w.phase("full"), Some(PhaseView::Ready));
 }
 
-#[test]
-fn others_on_a_card_send_the_idle_away_one_by_one_until_there_is_enough() {
+/// Idle: c, used before a; b, used just now.
+fn idle_in_order() -> World {
     let mut w = world(&[20]);
     w.idles("c");
     w.pass(Duration::from_secs(1));
     w.idles("a");
     w.pass(MINUTE);
     w.idles("b");
+    w
+}
+
+#[test]
+fn others_on_a_card_send_the_idle_away_one_by_one_until_there_is_enough() {
+    let mut w = idle_in_order();
     w.use_card(0, Bytes::mib(2_500));
     w.read_cards();
     assert_eq!((pressed_out(&w), began(&w, Some(&card(0)))), (vec!["c".to_owned()], 1), "used before a");
@@ -59,12 +65,7 @@ fn others_on_a_card_send_the_idle_away_one_by_one_until_there_is_enough() {
 
 #[test]
 fn the_next_one_goes_by_a_reading_after_the_last_ones_memory_is_back_and_nobody_who_was_used_goes() {
-    let mut w = world(&[20]);
-    w.idles("c");
-    w.pass(Duration::from_secs(1));
-    w.idles("a");
-    w.pass(MINUTE);
-    w.idles("b");
+    let mut w = idle_in_order();
     w.use_card(0, Bytes::gib(8));
     w.read_cards();
     w.ended("c", Child::Asked);
