@@ -30,6 +30,8 @@ pub struct Config {
     pub devices: Vec<Device>,
     /// `[pool]`: who waits how long, and who goes first.
     pub pool: PoolSettings,
+    /// `[evict]`: what becomes of work that is in the way.
+    pub evict: EvictSettings,
     /// `[load]`: how long an engine may take to become ready.
     pub load: LoadSettings,
     /// `[stop]`: how an engine is ended.
@@ -97,9 +99,37 @@ pub struct PoolSettings {
     /// How long a request waits for others to finish (30 s).
     #[serde(deserialize_with = "quantity::duration")]
     pub drain_wait: Duration,
-    /// How long a request waits in all (10 min).
+    /// How long a request waits in all, when somebody watches (10 min); one in the background waits without end.
     #[serde(deserialize_with = "quantity::some_time")]
     pub queue_wait: Duration,
+    /// One more replica is started for requests that waited so long for a slot (2 s).
+    #[serde(deserialize_with = "quantity::duration")]
+    pub fan_out_after: Duration,
+    /// The highest replica of a model stops after so long without a request (2 min).
+    #[serde(deserialize_with = "quantity::some_time")]
+    pub scale_down_after: Duration,
+    /// Ambient requests begin after so long without others (3 min); 0: at once.
+    #[serde(deserialize_with = "quantity::duration")]
+    pub quiet: Duration,
+}
+
+/// What becomes of work that is in the way of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EvictSettings {
+    /// When a busy engine did not drain in time for a request that needs its room (`refuse`).
+    pub on_deadline: OnDeadline,
+}
+
+/// What happens when a busy engine did not drain in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnDeadline {
+    /// Who waited for its room is refused; what it serves goes on.
+    #[default]
+    Refuse,
+    /// What it still serves is ended.
+    Cut,
 }
 
 /// Which engines go first when room is needed, of those that may go at all.
@@ -176,6 +206,12 @@ pub struct Limits {
     /// What of all bodies lies in files (4 GiB).
     #[serde(deserialize_with = "quantity::size")]
     pub spool: Bytes,
+    /// Requests that wait for one model at a time, 1 to 100,000 (64); the next is answered with 429.
+    #[serde(deserialize_with = "quantity::whole::<_, 1, 100_000>")]
+    pub queue_model: u32,
+    /// Requests that wait in all at a time, 1 to 1,000,000 (512).
+    #[serde(deserialize_with = "quantity::whole::<_, 1, 1_000_000>")]
+    pub queue: u32,
     /// Client connections at a time, 1 to 1,000,000 (4096).
     #[serde(deserialize_with = "quantity::whole::<_, 1, 1_000_000>")]
     pub connections: u32,
@@ -282,6 +318,9 @@ impl Default for PoolSettings {
             min_residency: Duration::from_secs(10),
             drain_wait: Duration::from_secs(30),
             queue_wait: Duration::from_mins(10),
+            fan_out_after: Duration::from_secs(2),
+            scale_down_after: Duration::from_mins(2),
+            quiet: Duration::from_mins(3),
         }
     }
 }
@@ -317,6 +356,8 @@ impl Default for Limits {
             body_memory: Bytes::mib(4),
             bodies_memory: Bytes::mib(128),
             spool: Bytes::gib(4),
+            queue_model: 64,
+            queue: 512,
             connections: 4096,
             header: Bytes::new(64 << 10),
             write_stall: Duration::from_mins(1),

@@ -32,6 +32,7 @@ mod model;
 mod names;
 mod quantity;
 mod refused;
+mod replicas;
 mod report;
 mod template;
 
@@ -39,8 +40,8 @@ pub use beside::{DraftModel, SideFile, tensors_that_stay};
 pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, OnCpuFallback, Spillover};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
-    Config, Defaults, EngineSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel, Policy, PoolSettings,
-    Server, Shutdown, StopSettings,
+    Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
+    OnDeadline, Policy, PoolSettings, Server, Shutdown, StopSettings,
 };
 pub use context::{ContextWish, Profile};
 pub use document::Source;
@@ -55,6 +56,7 @@ pub use manifest::{
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
 pub use quantity::{BudgetText, budget_from_env};
 pub use refused::RefusedArg;
+pub use replicas::{MOST_REPLICAS, Replicas};
 pub use report::{Heard, Slots};
 pub use template::{Arg, Template};
 

@@ -1,6 +1,6 @@
 //! [`Model`]: one model of the catalog, `catalog/<name>.toml`.
 use crate::{
-    ConfigError, ContextWish, DraftModel, Fault, Profile, SideFile, beside,
+    ConfigError, ContextWish, DraftModel, Fault, Profile, Replicas, SideFile, beside,
     capacity::device_id,
     context::{LONGEST_CONTEXT, SHORTEST_CONTEXT, optional_context},
     document::{Origin, Step},
@@ -93,6 +93,12 @@ pub struct Model {
     /// Whether its engine is never taken for others (no).
     #[serde(default)]
     pub pinned: bool,
+    /// Whether it is loaded at the start, and again whenever there is room for it without stopping others (no).
+    #[serde(default)]
+    pub home: bool,
+    /// How many engines of it there are to be (one).
+    #[serde(default)]
+    pub replicas: Replicas,
     /// Words for people and programs that choose.
     #[serde(default)]
     pub tags: Vec<String>,
@@ -206,6 +212,8 @@ impl Model {
             checkpoints: DEFAULT_CHECKPOINTS,
             priority: 0,
             pinned: false,
+            home: false,
+            replicas: Replicas::default(),
             tags: vec![],
             capabilities: default_capabilities(),
             extra_args: vec![],

@@ -2,8 +2,10 @@
 //!
 //! Served at every address to our own pages and to programs, and on the control socket; `shutdown` only there. Errors
 //! have OpenAI's shape, so that one client reads both.
+mod events;
 mod log;
 mod plan;
+mod queue;
 mod wire;
 
 pub use plan::Outlooks;
@@ -25,7 +27,7 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
-use motorpool_catalog::Model;
+use motorpool_catalog::{MOST_REPLICAS, Model};
 use motorpool_pool::{Answer, Force, Refusal};
 use motorpool_vocab::{EngineKey, PhaseView};
 use serde::{Deserialize, Serialize};
@@ -62,6 +64,11 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/engines/{key}/load", post(load_engine))
         .route("/engines/{key}/unload", post(unload_engine))
         .route("/engines/{key}/logs", get(log_of_engine))
+        .route("/queue", get(queue::list))
+        .route("/queue/{id}/cancel", post(queue::cancel))
+        .route("/queue/{id}/move", post(queue::shift))
+        .route("/reconcile", post(queue::reconcile))
+        .route("/events", get(events::stream))
         .route("/plan", post(plan::plan))
         .route("/unload-idle", post(unload_idle))
         .route("/shutdown", post(shutdown));
@@ -129,9 +136,10 @@ async fn load_model(State(context): Shared, name: Name) -> Result<Json<Loaded>, 
 
 async fn load_engine(State(context): Shared, name: Name) -> Result<Json<Loaded>, Refused> {
     let key = key_of(name)?;
-    let model = context.catalog.model(key.model()).filter(|m| m.engine == key.provider() && key.replica() == 0);
-    let model = Arc::clone(model.ok_or_else(|| no_engine(&key))?);
-    load(&context, &model).await
+    let may_be = |m: &&Arc<Model>| m.engine == key.provider() && key.replica() < MOST_REPLICAS;
+    let model = context.catalog.model(key.model()).filter(may_be).ok_or_else(|| no_engine(&key))?;
+    let key = context.handle.load_replica(model.id.clone(), key.replica()).await.map_err(failure_of)?;
+    Ok(Json(Loaded { key: key.to_string() }))
 }
 
 async fn load(context: &Context, model: &Model) -> Result<Json<Loaded>, Refused> {
@@ -197,7 +205,14 @@ async fn unload(context: &Context, keys: Vec<EngineKey>, mode: Mode) -> Result<J
 fn was_unloaded(answer: Answer) -> Result<bool, Failure> {
     match answer {
         Answer::Unloaded => Ok(true),
-        Answer::NotResident | Answer::Released(_) | Answer::Ended(_) | Answer::Outlook(_) => Ok(false),
+        Answer::NotResident
+        | Answer::Released(_)
+        | Answer::Ended(_)
+        | Answer::Outlook(_)
+        | Answer::Reconciled(_)
+        | Answer::Requeued
+        | Answer::AtTheEnd
+        | Answer::NoTicket => Ok(false),
         Answer::Stuck(key) => Err(Failure::EngineStuck(key.to_string())),
         Answer::Busy { key, within } => Err(failure_of(Refusal::EngineBusy { key, within })),
         Answer::Serving(key) => Err(Failure::EngineBusy(format!(

@@ -56,6 +56,12 @@ pub enum Failure {
     /// What must go did not drain in time.
     #[error("{0}")]
     EngineBusy(String),
+    /// Too many wait already.
+    #[error("{0}")]
+    QueueFull(String),
+    /// An operator took it out of the queue.
+    #[error("{0}")]
+    Cancelled(String),
     /// It waited too long in all.
     #[error("{0}")]
     QueueTimeout(String),
@@ -214,6 +220,8 @@ impl Failure {
             Self::CapacityDenied { retry, .. } => (503, "capacity_denied", SERVER, None, *retry),
             Self::ContextDenied { retry, .. } => (503, "context_denied", SERVER, None, *retry),
             Self::EngineBusy(_) => (503, "engine_busy", SERVER, None, After(5)),
+            Self::QueueFull(_) => (429, "queue_full", SERVER, None, After(5)),
+            Self::Cancelled(_) => (503, "cancelled", SERVER, None, Never),
             Self::QueueTimeout(_) => (504, "queue_timeout", SERVER, None, Now),
             Self::StartFailed { class: FailureClass::DeviceLost, .. } => (503, "device_lost", SERVER, None, Never),
             Self::StartFailed { class, .. } if class.is_permanent() => {
@@ -312,7 +320,7 @@ fn llama_cpp_type(status: StatusCode) -> &'static str {
         403 => "permission_error",
         404 => "not_found_error",
         501 | 505 => "not_supported_error",
-        503 => "unavailable_error",
+        429 | 503 => "unavailable_error",
         400..=499 => "invalid_request_error",
         _ => "server_error",
     }
@@ -356,6 +364,8 @@ mod tests {
             (Failure::CapacityDenied { message: text(), retry: Retry::After(10) }, 503, "capacity_denied"),
             (Failure::ContextDenied { message: text(), retry: Retry::Never }, 503, "context_denied"),
             (Failure::EngineBusy(text()), 503, "engine_busy"),
+            (Failure::QueueFull(text()), 429, "queue_full"),
+            (Failure::Cancelled(text()), 503, "cancelled"),
             (Failure::QueueTimeout(text()), 504, "queue_timeout"),
             (start(FailureClass::LoadStalled), 502, "engine_start_failed"),
             (start(FailureClass::ModelCorrupt), 500, "engine_start_failed"),
@@ -414,7 +424,8 @@ mod tests {
             assert_eq!(text("x-should-retry"), Some(again.to_string()));
             let after = text("retry-after").map(|s| s.parse::<u8>().expect("whole seconds"));
             assert!(after.is_none_or(|s| (1..=60).contains(&s)));
-            assert!(verdict.status.is_server_error() || !again, "{verdict:?}");
+            let is_full = verdict.status == StatusCode::TOO_MANY_REQUESTS;
+            assert!(verdict.status.is_server_error() || is_full || !again, "{verdict:?}");
         }
     }
 

@@ -6,6 +6,7 @@
 //!    └─────────┴───────┴─────────┘ the engine died: once more on another lease, nothing was sent yet
 //! ```
 use crate::{
+    asker::Asker,
     assemble::{Assembled, Assembler, Kind},
     body::{ReplyBody, boxed, full},
     context::Context,
@@ -21,9 +22,8 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response};
 use hyper::body::Incoming;
-use motorpool_pool::Ask;
 use motorpool_supervisor::Lease;
-use motorpool_vocab::{Holder, ModelId};
+use motorpool_vocab::ModelId;
 use std::sync::Arc;
 
 /// Of an error in a foreign form, so much is shown.
@@ -41,7 +41,18 @@ pub(crate) struct Job {
     pub(crate) splice: Splice,
     pub(crate) reply: Reply,
     pub(crate) shape: Shape,
-    pub(crate) holder: Holder,
+    pub(crate) asker: Asker,
+    /// Whether its engine may be told which slot to use.
+    pub(crate) slots: Slots,
+}
+
+/// Who says which slot of an engine is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slots {
+    /// The pool, where it knows.
+    Ours,
+    /// The request, or the engine.
+    Theirs,
 }
 
 /// How the engine's reply becomes the client's.
@@ -68,17 +79,17 @@ impl Job {
             Ok(response) => Ok(response),
             Err(Attempt::Failed(failure)) => Err(failure),
             Err(Attempt::Died(failure)) => {
-                tracing::warn!(model = %self.model, request = self.holder.request, %failure, "retried once");
+                tracing::warn!(model = %self.model, request = self.asker.holder.request, %failure, "retried once");
                 self.attempt(context).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
             }
         }
     }
 
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
-        let ask = Ask::lease(self.model.clone(), self.holder.clone());
+        let ask = self.asker.ask(self.model.clone());
         let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
         let to = (lease.spawn(), lease.endpoint());
-        let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri)).await;
+        let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri, lease.slot())).await;
         let (head, body) = match sent {
             Ok(reply) => reply.into_parts(),
             Err(error) => return Err(no_reply(context, &lease, error).await),
@@ -91,8 +102,10 @@ impl Job {
         }
     }
 
-    fn request(&self, uri: Uri) -> Request<ReplyBody> {
-        let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), &self.splice)));
+    fn request(&self, uri: Uri, slot: Option<u32>) -> Request<ReplyBody> {
+        let named = slot.filter(|_| self.slots == Slots::Ours).map(|slot| self.splice.with_slot(slot));
+        let splice = named.as_ref().unwrap_or(&self.splice);
+        let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), splice)));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
         *request.headers_mut() = self.headers.clone();

@@ -1,10 +1,11 @@
 //! Requests that a model answers: by OpenAI's routes, and by `/m/`.
 use crate::{
+    asker::Asker,
     assemble::can_assemble,
     body::ReplyBody,
     context::{Context, unknown},
     errors::{Failure, Shape},
-    exchange::{Job, Reply},
+    exchange::{Job, Reply, Slots},
     headers,
     loading::{self, CommitAfter, Told},
     raw,
@@ -16,7 +17,6 @@ use crate::{
 use http::{HeaderMap, HeaderValue, Request, Response, header, request};
 use hyper::body::Incoming;
 use motorpool_catalog::{Manifest, Model, ReportKind};
-use motorpool_vocab::{Holder, Now};
 use std::sync::Arc;
 
 /// A request's id, as text.
@@ -42,7 +42,10 @@ pub(crate) async fn by_openai(
     let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
     let edits = Edits { model: Some(model.id.as_str()), streaming };
     let splice = Splice::new(&found, received.body.len(), edits);
-    let mut job = job_of(&head, (&model, manifest), &received, id);
+    let mut job = job_of(&head, (&model, manifest), &received, id)?;
+    if which.kind().is_some() && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
+        job.slots = Slots::Ours;
+    }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
     job.reply = assembled.map_or(Reply::AsItIs, Reply::Assembled);
@@ -82,17 +85,23 @@ pub(crate) async fn by_path(
     if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
         context.choose([model.id.as_str(), other])?;
     }
-    let mut job = job_of(&head, (&model, manifest), &received, id);
+    let mut job = job_of(&head, (&model, manifest), &received, id)?;
     job.path_and_query = path_and_query;
     job.shape = Shape::LlamaCpp;
     let after = commit_after(context, &head.headers, &found)?;
     answer(context, job, received, after).await
 }
 
-fn job_of(head: &request::Parts, to: (&Arc<Model>, &Arc<Manifest>), received: &Received, id: Id<'_>) -> Job {
+fn job_of(
+    head: &request::Parts,
+    to: (&Arc<Model>, &Arc<Manifest>),
+    received: &Received,
+    id: Id<'_>,
+) -> Result<Job, Failure> {
     let (model, manifest) = to;
-    let text = |name| head.headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    Job {
+    let found = received.found.clone().unwrap_or_default();
+    let asker = Asker::of(&head.headers, &found, id)?;
+    Ok(Job {
         model: model.id.clone(),
         method: head.method.clone(),
         path_and_query: head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
@@ -101,8 +110,9 @@ fn job_of(head: &request::Parts, to: (&Arc<Model>, &Arc<Manifest>), received: &R
         splice: Splice::untouched(received.body.len()),
         reply: Reply::AsItIs,
         shape: Shape::OpenAi,
-        holder: Holder { request: id.to_owned(), session: text("x-motorpool-session"), since: Now::ZERO },
-    }
+        asker,
+        slots: Slots::Theirs,
+    })
 }
 
 /// Runs the job. A stream that has to wait long begins with comments.

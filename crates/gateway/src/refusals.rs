@@ -22,6 +22,8 @@ pub(crate) fn failure_of(refusal: Refusal) -> Failure {
             }
         }
         Refusal::EngineBusy { .. } => Failure::EngineBusy(message),
+        Refusal::QueueFull { .. } => Failure::QueueFull(message),
+        Refusal::Cancelled => Failure::Cancelled(message),
         Refusal::QueueTimeout { .. } => Failure::QueueTimeout(message),
         Refusal::StartFailed { fault, .. } => Failure::StartFailed { class: fault.class, message },
         Refusal::Evicted(_) => Failure::Evicted(message),
@@ -90,6 +92,8 @@ mod tests {
             (denial(9, vec![(key(), Bytes::gib(1))]), 503, "capacity_denied", Retry::Never),
             (context(), 503, "context_denied", Retry::Never),
             (Refusal::EngineBusy { key: key(), within }, 503, "engine_busy", Retry::After(5)),
+            (Refusal::QueueFull { model: None, limit: 9 }, 429, "queue_full", Retry::After(5)),
+            (Refusal::Cancelled, 503, "cancelled", Retry::Never),
             (Refusal::QueueTimeout { key: key(), within }, 504, "queue_timeout", Retry::Now),
             (start(FailureClass::Unknown), 502, "engine_start_failed", Retry::Now),
             (start(FailureClass::BadArguments), 500, "engine_start_failed", Retry::Never),

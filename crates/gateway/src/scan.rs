@@ -42,6 +42,8 @@ pub enum Key {
     KeepAlive,
     /// Which slot of the engine.
     IdSlot,
+    /// Who the client's own user is.
+    User,
     /// Strings that end a generation.
     Stop,
     /// Whether token probabilities are reported.
@@ -50,8 +52,16 @@ pub enum Key {
 
 impl Key {
     /// All of them, by index.
-    pub const ALL: [Self; 7] =
-        [Self::Model, Self::Stream, Self::StreamOptions, Self::KeepAlive, Self::IdSlot, Self::Stop, Self::Logprobs];
+    pub const ALL: [Self; 8] = [
+        Self::Model,
+        Self::Stream,
+        Self::StreamOptions,
+        Self::KeepAlive,
+        Self::IdSlot,
+        Self::User,
+        Self::Stop,
+        Self::Logprobs,
+    ];
 
     /// The member's name.
     pub const fn as_str(self) -> &'static str {
@@ -61,6 +71,7 @@ impl Key {
             Self::StreamOptions => "stream_options",
             Self::KeepAlive => "keep_alive",
             Self::IdSlot => "id_slot",
+            Self::User => "user",
             Self::Stop => "stop",
             Self::Logprobs => "logprobs",
         }
@@ -68,7 +79,7 @@ impl Key {
 
     /// Whether routing depends on it, so that it must not stand twice.
     pub const fn is_routed(self) -> bool {
-        !matches!(self, Self::Stop | Self::Logprobs)
+        !matches!(self, Self::User | Self::Stop | Self::Logprobs)
     }
 
     fn from_name(name: &str) -> Option<Self> {
@@ -127,8 +138,8 @@ pub struct Findings {
     pub open_end: u64,
     /// Whether there is no member at all.
     pub is_empty: bool,
-    /// Whether a member stands there that was not in the list given to [`Scan::new`], or one of [`Key::Stop`] and
-    /// [`Key::Logprobs`] twice.
+    /// Whether a member stands there that was not in the list given to [`Scan::new`], or one of [`Key::User`],
+    /// [`Key::Stop`] and [`Key::Logprobs`] twice.
     pub has_strangers: bool,
 }
 

@@ -36,12 +36,22 @@ pub enum Piece {
 pub struct Splice {
     pieces: Vec<Piece>,
     len: u64,
+    /// Just behind the opening brace of the body as it came, and whether it stays empty there; `None`: it is no object
+    /// that anybody looked at.
+    open: Option<(u64, Rest)>,
+}
+
+/// What follows the opening brace of the edited body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Members,
+    Nothing,
 }
 
 impl Splice {
     /// The body of `len` bytes as it came.
     pub fn untouched(len: u64) -> Self {
-        Self { pieces: vec![Piece::Kept(0..len)], len }
+        Self { pieces: vec![Piece::Kept(0..len)], len, open: None }
     }
 
     /// The body of `len` bytes in which `found` was found, with `edits`.
@@ -59,11 +69,33 @@ impl Splice {
             set(Key::Stream, "true".to_owned());
             set(Key::StreamOptions, r#"{"include_usage":true}"#.to_owned());
         }
+        let rest = if found.is_empty && added.is_empty() { Rest::Nothing } else { Rest::Members };
         if !added.is_empty() {
             let comma = if found.is_empty { "" } else { "," };
             cuts.push((found.open_end..found.open_end, (added.join(",") + comma).into()));
         }
-        Self::of_cuts(cuts, len)
+        Self { open: Some((found.open_end, rest)), ..Self::of_cuts(cuts, len) }
+    }
+
+    /// The same with `id_slot` as the first member: the engine is to use this slot of its own. A body that says so itself
+    /// must not be given here; one that nobody looked at stays as it is.
+    #[must_use]
+    pub fn with_slot(&self, slot: u32) -> Self {
+        let Some((open, rest)) = self.open else { return self.clone() };
+        let comma = if rest == Rest::Members { "," } else { "" };
+        let member = Piece::New(format!("\"{}\":{slot}{comma}", Key::IdSlot.as_str()).into());
+        let mut pieces = Vec::with_capacity(self.pieces.len() + 2);
+        for (n, piece) in self.pieces.iter().enumerate() {
+            match piece {
+                // No edit stands before the brace, so the first piece reaches as far.
+                Piece::Kept(range) if n == 0 => {
+                    pieces.extend([Piece::Kept(range.start..open), member.clone(), Piece::Kept(open..range.end)]);
+                }
+                other => pieces.push(other.clone()),
+            }
+        }
+        let len = pieces.iter().map(Piece::len).sum();
+        Self { pieces, len, open: self.open }
     }
 
     /// Cuts do not overlap: members do not.
@@ -78,7 +110,7 @@ impl Splice {
         }
         pieces.push(Piece::Kept(from..len));
         let len = pieces.iter().map(Piece::len).sum();
-        Self { pieces, len }
+        Self { pieces, len, open: None }
     }
 
     /// Length of the edited body in bytes.
@@ -114,9 +146,16 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     fn spliced(body: &str, edits: Edits<'_>) -> String {
+        written(body, &splice_of(body, edits))
+    }
+
+    fn splice_of(body: &str, edits: Edits<'_>) -> Splice {
         let mut scan = Scan::new(&[]);
         scan.feed(body.as_bytes()).expect("an object");
-        let splice = Splice::new(&scan.finish().expect("whole"), body.len() as u64, edits);
+        Splice::new(&scan.finish().expect("whole"), body.len() as u64, edits)
+    }
+
+    fn written(body: &str, splice: &Splice) -> String {
         let place = |n| usize::try_from(n).expect("a short body");
         let text: String = splice
             .pieces()
@@ -139,6 +178,22 @@ mod tests {
             r#" {"stream_options":{"include_usage":true},"x" : 1.0e0 , "mod\u0065l":"m","stream":true} "#
         );
         assert_eq!(spliced("{ }", FORCED), r#"{"model":"m","stream":true,"stream_options":{"include_usage":true} }"#);
+    }
+
+    #[test]
+    fn a_slot_is_named_first_whatever_else_is_edited() {
+        let with_slot = |body: &str, edits| written(body, &splice_of(body, edits).with_slot(3));
+        assert_eq!(with_slot(" { }", Edits::default()), r#" {"id_slot":3 }"#);
+        assert_eq!(with_slot(r#"{"a":1}"#, Edits::default()), r#"{"id_slot":3,"a":1}"#);
+        assert_eq!(
+            with_slot("{}", FORCED),
+            r#"{"id_slot":3,"model":"m","stream":true,"stream_options":{"include_usage":true}}"#
+        );
+        assert_eq!(
+            with_slot(r#"{"model":"old","b":2}"#, Edits { model: Some("m"), ..Edits::default() }),
+            r#"{"id_slot":3,"model":"m","b":2}"#
+        );
+        assert_eq!(Splice::untouched(7).with_slot(3), Splice::untouched(7));
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) ->
         n_drainers: 0,
         leases: vec![],
         n_tickets: 0,
+        pending: vec![],
+        n_sessions: 0,
         width: None,
         demand: 0,
         reserved: Bytes::ZERO,

@@ -134,6 +134,33 @@ async fn a_whole_reply_is_put_together_and_a_stream_goes_through() {
 }
 
 #[tokio::test]
+async fn a_session_has_its_slot_named_unless_it_names_one_itself() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    for (headers, body, slot) in [
+        ("", json!({"model":"m","stream":true}), Value::Null),
+        ("x-motorpool-session: s\r\n", json!({"model":"m","stream":true}), json!(3)),
+        ("", json!({"model":"m","stream":true,"user":"u"}), json!(3)),
+        ("x-motorpool-session: s\r\n", json!({"model":"m","stream":true,"id_slot":1}), json!(1)),
+    ] {
+        engine.stream(&[&delta("a"), END]);
+        let reply = server.post(CHAT, headers, &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        assert_eq!(engine.heard().await.json()["id_slot"], slot, "{headers}{body}");
+    }
+    engine.json(200, "{}");
+    let raw = server.post("/m/m/v1/completions", "x-motorpool-session: s\r\n", &json!({"model":"m"})).await;
+    assert_eq!(
+        (raw.status, engine.heard().await.body),
+        (200, json!({"model":"m"}).to_string()),
+        "bytes stay as they are"
+    );
+    let wrong = server.post(CHAT, "x-motorpool-lane: fast\r\n", &json!({"model":"m"})).await;
+    assert_eq!(wrong.status, 400);
+    assert_eq!(engine.leases().await, 0);
+}
+
+#[tokio::test]
 async fn an_engines_refusal_goes_through_and_is_always_json() {
     let engine = Engine::start();
     let server = Server::start(&Pool::of(&engine), |_| {}).await;

@@ -61,12 +61,28 @@ pub(crate) enum Command {
     /// It waits for running requests, at most `drain_wait` of [pool], and takes no new ones meanwhile. --force cuts them;
     /// --idle does nothing when there are any.
     Unload(Unload),
+    /// Show who is served and who waits; take a request out of its queue, or move it
+    Queue {
+        #[command(subcommand)]
+        command: Option<Queue>,
+    },
+    /// Show what happened in the pool, the oldest that is kept first
+    Events(Events),
     /// Show what a model's engine said; without a running pool, what the last one wrote down
     Logs(Logs),
     /// Show what models would take, and whether they fit side by side; changes nothing
     Plan(Plan),
     /// Show what a model would take here, and whether it fits; changes nothing
     Explain(Explain),
+    /// Replay a written trace over the pool alone, in virtual time, and show what happens at each step
+    ///
+    /// A trace says what the machine is and what happens, line by line: `budget 1200` (MiB), `model a 600 replicas=1..3`
+    /// (also priority=N, pinned, home), then `acquire r1 a [session=s lane=background drain=5 queue=60 priority=1
+    /// replica=0 parent]`, `load r2 a`, `enter r3 a`, `leave r1`, `cancel r1`, `check a:0 ok|bad`, `ready a:0 SLOTS`,
+    /// `gone a:0 oldest|newest`, `pass MILLISECONDS`, `unload-idle r4 a:0`, `evict r5 a:0 [force]`, `release r6`,
+    /// `reconcile r7 a 2`, `withdraw r8 r1`, `move r9 r1 up|down`, `retire r10`, `shutdown r11`, and `obey`: all that the
+    /// pool wants done is done. After each step every property is checked.
+    Sim(Sim),
     /// Count the refusals for want of room that a log tells of
     Denials(Denials),
     /// Look for what could go wrong here, each finding with its cure
@@ -125,6 +141,42 @@ pub(crate) struct Logs {
     pub(crate) follow: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Queue {
+    /// Show who is served and who waits
+    List,
+    /// Take a request that waits out of its queue; its client is told so
+    Cancel {
+        /// Its number in the list
+        id: u64,
+    },
+    /// Move a request that waits by one place in its lane
+    Move {
+        /// Its number in the list
+        id: u64,
+        /// Which way
+        place: Place,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Place {
+    /// To be served sooner
+    Up,
+    /// To be served later
+    Down,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Go on with what happens from now on
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only those after this number
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) after: u64,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
     /// Ids or aliases; each is planned beside those before it
@@ -154,6 +206,12 @@ fn context(text: &str) -> Result<ContextWish, String> {
         Ok(n @ 256..=16_777_216) => Ok(ContextWish::Tokens(n)),
         _ => Err("256 to 16777216, or max".to_owned()),
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    /// The trace; `-` is standard input
+    pub(crate) trace: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -22,7 +22,7 @@ use crate::{
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
-use motorpool_pool::{Host, PoolConfig, StartFault};
+use motorpool_pool::{Host, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, StartFault};
 use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, Survey};
 use motorpool_vocab::FailureClass;
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
@@ -89,6 +89,18 @@ fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Failure> {
         load_within: config.load.cap,
         polite_within: config.stop.polite,
         kill_within: config.stop.kill,
+        queue: QueueTerms {
+            per_model: config.limits.queue_model as usize,
+            in_all: config.limits.queue as usize,
+            quiet: config.pool.quiet,
+        },
+        scale: ScaleTerms { fan_out_after: config.pool.fan_out_after, scale_down_after: config.pool.scale_down_after },
+        on_deadline: match config.evict.on_deadline {
+            motorpool_catalog::OnDeadline::Refuse => OnDeadline::Refuse,
+            motorpool_catalog::OnDeadline::Cut => OnDeadline::Cut,
+        },
+        // Two daemons that fail together do not come back together.
+        seed: std::process::id().into(),
         load_slots: settings::load_slots(config.load.parallel)?,
         on_cpu_fallback: host::on_cpu_fallback(config.capacity.on_cpu_fallback),
         ..PoolConfig::default()

@@ -3,10 +3,10 @@
 //! Every request is answered exactly once, when what it asked for is done or cannot be.
 use crate::{
     Answer, Force, Pool, Refusal, RequestId,
-    entry::{EntryId, Phase, Step},
+    entry::{EntryId, Phase, Step, Ticket},
     pool::{Mode, Release},
 };
-use motorpool_vocab::{CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
+use motorpool_vocab::{CloseIfIdle, EngineKey, EventKind, Lane, Now, Spawn, StopReason};
 
 impl Pool {
     pub(crate) fn on_unload_idle(&mut self, now: Now, id: RequestId, key: &EngineKey) {
@@ -16,7 +16,7 @@ impl Pool {
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.join_reclaim(entry, id),
             Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
             Phase::Admission(_) => self.reply(id, Answer::Serving(key.clone())),
-            Phase::Starting(_) | Phase::Proving(_) if !target.queue.is_empty() => {
+            Phase::Starting(_) | Phase::Proving(_) if self.is_wanted(entry) => {
                 self.reply(id, Answer::Serving(key.clone()));
             }
             Phase::Ready(s) if self.is_busy(entry) || s.gate.close_if_idle() != CloseIfIdle::Closed => {
@@ -35,7 +35,7 @@ impl Pool {
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.join_reclaim(entry, id),
             Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
             Phase::Admission(_) => self.reply(id, Answer::Serving(key.clone())),
-            Phase::Starting(_) | Phase::Proving(_) if !self.entries[entry].queue.is_empty() => {
+            Phase::Starting(_) | Phase::Proving(_) if self.is_wanted(entry) => {
                 self.reply(id, Answer::Serving(key.clone()));
             }
             Phase::Ready(_) if force == Force::No => {
@@ -160,10 +160,16 @@ impl Pool {
             if let Some(serving) = self.entries[entry].serving() {
                 serving.gate.close();
             }
-            if !matches!(self.entries[entry].phase, Phase::Starting(_) | Phase::Proving(_)) {
+            let loads = matches!(self.entries[entry].phase, Phase::Starting(_) | Phase::Proving(_));
+            if !loads || !self.is_wanted(entry) {
                 self.refuse_all(now, entry, &Refusal::Retired);
             }
         }
+        let ambient = |t: &Ticket| t.ask.holder.lane == Lane::Ambient;
+        for id in self.tickets.iter().filter(|(_, t)| ambient(t)).map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.refuse(now, id, Refusal::Retired);
+        }
+        self.drop_attempts(now);
     }
 
     pub(crate) fn on_shutdown(&mut self, now: Now, id: RequestId) {
@@ -176,6 +182,7 @@ impl Pool {
         };
         askers.push(id);
         self.mode = Mode::ShuttingDown(askers);
+        self.drop_attempts(now);
         for entry in self.entries.keys().collect::<Vec<_>>() {
             self.refuse_all(now, entry, &Refusal::ShuttingDown);
             self.tear_down(now, entry, StopReason::Shutdown);

@@ -17,8 +17,9 @@
 //! * The look begins after it was asked for: nothing older counts. One that does not come within 5 s is none.
 //! * A card that cannot be read is judged by the ledger alone as long as it is trusted; then nothing goes there.
 //! * What this build itself had stopped is waited for: B4's own wait, which ends (`reclaim.rs`).
-//! * Room is made by a measured shortfall once, and only by a set of idle engines that suffices. Others are not waited
-//!   for.
+//! * Room is made by a measured shortfall once, and only by a set of idle engines that suffices and that may be stopped
+//!   for this build: not while its backoff holds, and for none that nobody waits for (`attempt.rs`). Others are not
+//!   waited for.
 //! * What is short then is denied; its line was never a grant of memory that is not there.
 use crate::{
     Action, Pool, Refusal, Tenant,
@@ -206,21 +207,33 @@ impl Pool {
     /// By what was measured to be short, once; then it is denied.
     fn make_room_once(&mut self, now: Now, entry: EntryId, short: &BTreeMap<DeviceId, Short>) {
         let Some(admission) = self.entries[entry].admission() else { return };
-        let set = if admission.made_room == MadeRoom::No { self.idle_set_for(now, short) } else { None };
+        let set = if admission.made_room == MadeRoom::No { self.idle_set_for(now, entry, short) } else { None };
         let Some(set) = set else { return self.deny_measured(now, entry, short) };
+        if self.entries[entry].backoff.holds(now) {
+            return self.hold_back(now, entry);
+        }
         if self.evict_idle(now, &set, StopReason::Evicted) == Evicted::None {
             // Somebody entered one of them meanwhile: judged anew, with what is idle then.
             return self.look_for(now, entry);
         }
+        self.owe(entry, &set);
         if let Some(admission) = self.entries[entry].admission_mut() {
-            admission.waiting.evicted.extend(set);
             admission.made_room = MadeRoom::Yes;
             admission.step = Admitting::AwaitsMemory;
         }
     }
 
-    /// Idle engines whose memory there suffices.
-    fn idle_set_for(&self, now: Now, short: &BTreeMap<DeviceId, Short>) -> Option<Vec<Spawn>> {
+    /// A build whose last start failed stops nobody yet.
+    fn hold_back(&mut self, now: Now, entry: EntryId) {
+        let until = self.entries[entry].backoff.until();
+        self.back_to_room(now, entry);
+        if let Some(waiting) = self.entries[entry].waiting_mut() {
+            waiting.not_before = until;
+        }
+    }
+
+    /// Idle engines that may be stopped for the build of `entry` and whose memory there suffices.
+    fn idle_set_for(&self, now: Now, entry: EntryId, short: &BTreeMap<DeviceId, Short>) -> Option<Vec<Spawn>> {
         let missing = |short: &Short| short.required.saturating_sub(short.free.saturating_add(SLACK));
         let missing = short.iter().map(|(id, short)| (id.clone(), missing(short))).collect();
         let on = |id: &DeviceId, spawn: Spawn| {
@@ -234,7 +247,8 @@ impl Pool {
             let frees = short.keys().map(|id| (id.clone(), on(id, candidate.spawn))).collect();
             (candidate.spawn, frees)
         };
-        pick_measured(&missing, &self.idle_by_demand(now).into_iter().map(candidate).collect::<Vec<_>>())
+        let idle = self.idle_by_demand(now).into_iter().filter(|(victim, _)| self.may_stop(entry, *victim));
+        pick_measured(&missing, &idle.map(candidate).collect::<Vec<_>>())
     }
 
     fn deny_measured(&mut self, now: Now, entry: EntryId, short: &BTreeMap<DeviceId, Short>) {
@@ -287,6 +301,8 @@ impl Pool {
     pub(crate) fn withdraw(&mut self, now: Now, entry: EntryId) {
         self.give_up_line(now, entry);
         self.entries[entry].phase = Phase::Idle;
+        self.entries[entry].attempts.end();
+        self.settle_debts(entry);
     }
 
     /// Its place is no place any more: it waits for room again, with the age that it has.
@@ -310,6 +326,10 @@ impl Pool {
 
     /// Writes the denial, and tells everybody who waits.
     pub(crate) fn tell_denied(&mut self, now: Now, entry: EntryId, denial: Denial) {
+        if self.is_background(entry) {
+            self.entries[entry].phase = Phase::Idle;
+            return self.defer(now, entry, denial.to_string());
+        }
         let key = denial.key.clone();
         let (requested, would_commit, bound) = (denial.requested.total(), denial.would_commit(), denial.bound());
         self.act(Action::Deny(denial.clone()));
@@ -320,5 +340,7 @@ impl Pool {
         self.publish(now, event);
         self.entries[entry].phase = Phase::Idle;
         self.refuse_all(now, entry, &Refusal::CapacityDenied(Box::new(denial)));
+        self.entries[entry].attempts.end();
+        self.settle_debts(entry);
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     correct::Account,
     entry::{Admission, Admitting, Drain, EntryId, Loading, MadeRoom, Phase, Serving, Waiting},
     learned::Study,
+    session::Slots,
     subject::subject,
 };
 use motorpool_broker::{LaunchPlan, Placement, Verdict, draft};
@@ -36,7 +37,7 @@ impl Pool {
         let is_it = |phase: &Phase| matches!(phase, Phase::Checking { build: b } if *b == build);
         let Some(entry) = self.entries.iter().find(|(_, e)| is_it(&e.phase)).map(|(id, _)| id) else { return };
         self.entries[entry].phase = Phase::Idle;
-        if self.entries[entry].queue.is_empty() {
+        if !self.is_kept(entry) {
             return;
         }
         match result {
@@ -49,8 +50,9 @@ impl Pool {
         let target = &self.entries[entry];
         let draft = draft(&self.ledger, &self.fixed_spawns(), &subject(&target.model, &facts));
         let (drains, evicted, withheld) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (placement, not_before) = (None, Now::ZERO);
         let waiting =
-            Waiting { facts, draft, placement: None, since: now, turn: now, build, drains, evicted, withheld };
+            Waiting { facts, draft, placement, since: now, turn: now, build, not_before, drains, evicted, withheld };
         self.entries[entry].phase = Phase::WaitsForRoom(Box::new(waiting));
     }
 
@@ -169,9 +171,18 @@ impl Pool {
             gate.close();
         }
         let key = self.entries[entry].key.clone();
-        let drain = Drain::default();
-        let serving =
-            Serving { spawn, pid, ordered_at, ready_at: now, gate: gate.clone(), endpoint: endpoint.clone(), drain };
+        let serving = Serving {
+            spawn,
+            pid,
+            ordered_at,
+            ready_at: now,
+            gate: gate.clone(),
+            endpoint: endpoint.clone(),
+            drain: Drain::default(),
+            n_background: 0,
+            slots: Slots::default(),
+        };
+        self.after_success(entry);
         self.entries[entry].phase = Phase::Ready(serving);
         self.entries[entry].last_use = Some(now);
         self.publish(now, EventKind::Ready { key: key.clone(), spawn, within: now.since(ordered_at) });
@@ -186,6 +197,7 @@ impl Pool {
         let key = self.entries[entry].key.clone();
         self.publish(now, EventKind::StartFailed { key: key.clone(), class: fault.class });
         self.refuse_all(now, entry, &Refusal::StartFailed { key, fault });
+        self.after_failure(now, entry);
     }
 
     pub(crate) fn on_due_loads(&mut self, now: Now) {

@@ -2,7 +2,10 @@
 //!
 //! A phase owns its data. What an entry's child is asked to become is the phase; who asked is in the tickets, the
 //! drain or the teardown.
-use crate::{Ask, BuildId, Facts, Launch, RequestId, fallback::Proving, reclaim::Free};
+use crate::{
+    Ask, BuildId, Facts, Launch, RequestId, attempt::Attempts, backoff::Backoff, fallback::Proving, reclaim::Free,
+    session::Slots,
+};
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
 use motorpool_vocab::{Bytes, DeviceId, Endpoint, EngineKey, ExitRecord, Gate, Holder, Now, Spawn, StopReason};
@@ -31,6 +34,14 @@ pub(crate) struct Entry {
     pub(crate) hits: VecDeque<Now>,
     pub(crate) last_use: Option<Now>,
     pub(crate) last_exit: Option<ExitRecord>,
+    /// When it last served, or was asked for, anything but ambient work.
+    pub(crate) last_work: Option<Now>,
+    /// Who acted in its last lease.
+    pub(crate) last_actor: Option<String>,
+    pub(crate) attempts: Attempts,
+    pub(crate) backoff: Backoff,
+    /// Who was stopped for its build, and gets that back if it fails.
+    pub(crate) owes: BTreeSet<EntryId>,
 }
 
 /// See the diagram in the crate's documentation.
@@ -58,6 +69,8 @@ pub(crate) struct Waiting {
     /// Its place among the builds that wait: when it took it, and the build for those that did at the same instant.
     pub(crate) turn: Now,
     pub(crate) build: BuildId,
+    /// Until then it has no room, whatever the ledger says: it would have to stop others, and its last start failed.
+    pub(crate) not_before: Now,
     /// Entries that are drained for it.
     pub(crate) drains: BTreeSet<EntryId>,
     /// Children that were stopped for it.
@@ -129,6 +142,9 @@ pub(crate) struct Serving {
     pub(crate) gate: Arc<Gate>,
     pub(crate) endpoint: Endpoint,
     pub(crate) drain: Drain,
+    /// Leases that the pool granted and that are not interactive.
+    pub(crate) n_background: u32,
+    pub(crate) slots: Slots,
 }
 
 /// For whom a serving child is drained. Empty: it is not, and its gate is open (unless the pool is closing).
@@ -152,8 +168,19 @@ pub(crate) struct Ticket {
     pub(crate) entry: EntryId,
     pub(crate) ask: Ask,
     pub(crate) since: Now,
-    pub(crate) queue_until: Now,
+    /// Until when it waits in all; `None`: for ever.
+    pub(crate) queue_until: Option<Now>,
+    pub(crate) turn: Turn,
     pub(crate) wait: Wait,
+}
+
+/// The place of a ticket among equals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// The smaller is first.
+    pub(crate) number: u64,
+    /// Whether an operator put it there.
+    pub(crate) placed: bool,
 }
 
 /// What a ticket waits for beside the phase of its entry.
@@ -172,6 +199,8 @@ pub(crate) enum Wait {
 pub(crate) struct LeaseLine {
     pub(crate) spawn: Spawn,
     pub(crate) holder: Holder,
+    /// Which slot, where the pool named one.
+    pub(crate) slot: Option<u32>,
 }
 
 /// A child that was told to end. It keeps its ledger line until it is gone.
@@ -216,6 +245,11 @@ impl Entry {
             hits: VecDeque::new(),
             last_use: None,
             last_exit: None,
+            last_work: None,
+            last_actor: None,
+            attempts: Attempts::default(),
+            backoff: Backoff::default(),
+            owes: BTreeSet::new(),
         }
     }
 

@@ -1,13 +1,10 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    Beside, Calibration, Denial, Experience, Host, LaunchPlan, Lessons, ModelShape, Outlook, Prospect, Refusal,
-    Reported, Split,
+    CardSight, Denial, Experience, Facts, Host, LaunchPlan, Measured, MemorySight, Outlook, Prospect, Refusal, Split,
 };
 use motorpool_catalog::Model;
-use motorpool_vocab::{
-    Bytes, Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, FileId, Gate, Holder, ModelId, Now, Spawn,
-};
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// One request to the pool; numbered by the handle in order of arrival. A lease keeps the number of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,8 +25,13 @@ pub struct Ask {
     pub holder: Holder,
     /// How long this caller waits for others to finish; `None`: the configured time.
     pub drain_wait: Option<Duration>,
-    /// How long this caller waits in all; `None`: the configured time.
+    /// How long this caller waits in all; `None`: the configured time for an interactive request, else for ever.
     pub queue_wait: Option<Duration>,
+    /// Exactly this replica, 0 to 63; `None`: any.
+    pub replica: Option<u32>,
+    /// How important it is among those that wait in its lane, and to those whose room it needs; the greater is first.
+    /// `None`: 0 in the lane, the model's own to others.
+    pub priority: Option<i32>,
 }
 
 /// What an acquire ends with.
@@ -44,7 +46,7 @@ pub enum Want {
 impl Ask {
     /// A lease on `model` for `holder`, on the configured terms.
     pub fn lease(model: ModelId, holder: Holder) -> Self {
-        Self { model, want: Want::Lease, holder, drain_wait: None, queue_wait: None }
+        Self { model, want: Want::Lease, holder, drain_wait: None, queue_wait: None, replica: None, priority: None }
     }
 
     /// `model` made resident, on the configured terms.
@@ -60,6 +62,15 @@ pub enum Force {
     No,
     /// Leases are cut.
     Yes,
+}
+
+/// Where a ticket goes in its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// One place nearer.
+    Up,
+    /// One place farther.
+    Down,
 }
 
 /// What happened, or what somebody asks.
@@ -184,6 +195,29 @@ pub enum Input {
         /// The launches, in order.
         prospects: Vec<Prospect>,
     },
+    /// So many engines of each model are wanted from now on; answered by `Reply` at once.
+    Reconcile {
+        /// The request.
+        id: RequestId,
+        /// The models by name, each with its number.
+        targets: BTreeMap<ModelId, u32>,
+    },
+    /// A ticket is taken out of the queue; answered by `Reply`.
+    Withdraw {
+        /// The request.
+        id: RequestId,
+        /// The ticket.
+        ticket: RequestId,
+    },
+    /// A ticket changes places with its neighbour in its lane; answered by `Reply`.
+    Move {
+        /// The request.
+        id: RequestId,
+        /// The ticket.
+        ticket: RequestId,
+        /// Which neighbour.
+        direction: Direction,
+    },
     /// The machine, or what the operator lets us use of it, is another from now on.
     Host(Host),
     /// A deadline is due.
@@ -296,6 +330,8 @@ pub struct Grant {
     pub endpoint: Endpoint,
     /// Where the lease is given back.
     pub gate: Arc<Gate>,
+    /// The slot that is named to the engine, so that a session finds its context; `None`: the engine chooses.
+    pub slot: Option<u32>,
 }
 
 /// One lease that a drain waits for.
@@ -331,95 +367,27 @@ pub enum Answer {
     Released(Vec<EngineKey>),
     /// Everything is gone; these could not be killed.
     Ended(Vec<EngineKey>),
+    /// What was begun so that there are as many engines as are wanted.
+    Reconciled(Reconciled),
+    /// The ticket is where it was wanted: out, or moved.
+    Requeued,
+    /// The ticket is at that end of its lane already: nothing changed.
+    AtTheEnd,
+    /// No such ticket waits.
+    NoTicket,
 }
 
-/// What was found when program and model file were looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// The program to run.
-    pub program: PathBuf,
-    /// The file it is given: the first shard.
-    pub model_path: PathBuf,
-    /// Every shard with its size, then those of its draft model.
-    pub files: Vec<(FileId, Bytes)>,
-    /// The model's own context length.
-    pub context_length: Option<u32>,
-    /// The model's architecture.
-    pub architecture: Option<String>,
-    /// What its header says about what it takes; `None` when nothing can be read there.
-    pub shape: Option<Arc<ModelShape>>,
-    /// What is loaded beside it.
-    pub beside: Beside,
-    /// What was measured of the program.
-    pub calibration: Calibration,
-    /// What earlier loads of it taught.
-    pub learned: Lessons,
-}
-
-/// What was seen of one child, by part. `None` is what could not be had: never zero.
+/// What was begun so that there are as many engines as are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Measured {
-    /// The buffers that its engine reported while it loaded, all of them; `None` when it does not, or some were missed.
-    pub reported: Option<Reported>,
-    /// Anonymous memory of its tree, swapped or not.
-    pub private: Option<Bytes>,
-    /// Bytes of each of the model's files that its tree has mapped.
-    pub files: Option<BTreeMap<FileId, Bytes>>,
-}
-
-/// What was seen of system memory at one look. `None` is what could not be had: never zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemorySight {
-    /// What others than our children use.
-    pub foreign: Option<Bytes>,
-    /// What can be had now without anybody swapping.
-    pub available: Option<Bytes>,
-    /// How much of the last 10 s some task stood still for want of memory (`some avg10` of the kernel's pressure stall
-    /// information), in hundredths of a percent: 0 to 10,000.
-    pub stalled: Option<u16>,
-}
-
-/// What was seen of one graphics card at one look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CardSight {
-    /// Its figures.
-    Seen(CardFigures),
-    /// None: the driver did not answer, or not in time.
-    Missing,
-    /// It fell off the bus, is gone, or must be reset.
-    Lost,
-}
-
-impl CardSight {
-    /// Its figures, when it was seen.
-    pub fn figures(&self) -> Option<&CardFigures> {
-        if let Self::Seen(figures) = self { Some(figures) } else { None }
-    }
-}
-
-/// Figures of one graphics card.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CardFigures {
-    /// All its memory.
-    pub total: Bytes,
-    /// What can be had now.
-    pub free: Bytes,
-    /// What the tree of each of our children holds there, loading, stopping and stuck ones included; a child that is
-    /// left out holds nothing. `None`: the driver does not tell, or not by our process ids.
-    pub by_spawn: Option<BTreeMap<Spawn, Bytes>>,
-    /// Processes there that are not ours, the largest first; empty when they cannot be told apart.
-    pub tenants: Vec<Tenant>,
-}
-
-/// A process that is not ours and holds graphics memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tenant {
-    /// Its process id.
-    pub pid: u32,
-    /// What it is called, when that can be read.
-    pub name: Option<String>,
-    /// What it holds.
-    pub bytes: Bytes,
+pub struct Reconciled {
+    /// Builds that were begun; what became of each is an event.
+    pub starting: Vec<EngineKey>,
+    /// Engines that are being stopped.
+    pub stopping: Vec<EngineKey>,
+    /// Engines that are too many and stay because they are used.
+    pub busy: Vec<EngineKey>,
+    /// Names that no model has, and numbers beyond 64.
+    pub refused: Vec<ModelId>,
 }
 
 /// Why a start failed, or could not be tried.

@@ -39,34 +39,49 @@
 //! (`pressure.rs`); what the machine says is trusted for so long (`sight.rs`). What was measured is the next estimate
 //! (`learned.rs`).
 //!
-//! Left to the issue that completes the pool: lanes and limits of the queue, replicas, restore after a failed load,
-//! `cut`, breaker and backoff.
+//! Which replica a request goes to is in `replica.rs` and `session.rs`, who is next for a slot in `queue.rs`, what the
+//! pool does by itself in `upkeep.rs`; builds that nobody waits for are *attempts* (`attempt.rs`). Traces of it all are
+//! written, replayed and drawn in `sim`.
 mod acquire;
 mod admin;
 mod admission;
+mod attempt;
+mod backoff;
 mod build;
 mod correct;
+mod desk;
 mod entry;
 mod fallback;
+mod found;
 mod input;
 mod learned;
 mod outlook;
 mod overflow;
 mod pool;
 mod pressure;
+mod queue;
 mod reclaim;
+mod reconcile;
 mod refusal;
+mod replica;
 mod room;
+mod serve;
+mod session;
 mod sight;
+pub mod sim;
 mod slot;
 mod subject;
 mod teardown;
+mod terms;
+mod upkeep;
 mod view;
+mod wait;
 
 pub use fallback::OnCpuFallback;
+pub use found::{CardFigures, CardSight, Facts, Measured, MemorySight, Tenant};
 pub use input::{
-    Action, Answer, Ask, BuildId, CardFigures, CardSight, Exit, Facts, Force, Grant, Held, Input, Launch, Measured,
-    MemorySight, RequestId, StartFault, Tenant, Want,
+    Action, Answer, Ask, BuildId, Direction, Exit, Force, Grant, Held, Input, Launch, Reconciled, RequestId,
+    StartFault, Want,
 };
 pub use learned::Lessons;
 pub use motorpool_broker::{
@@ -76,6 +91,9 @@ pub use motorpool_broker::{
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pool::{Pool, PoolConfig};
+pub use queue::{Affinity, Descent, Occupied, Queued, Quiet, pick_ticket};
 pub use refusal::Refusal;
+pub use replica::{ReplicaLoad, ReplicaStanding, pick_replica};
 pub use slot::LoadSlots;
 pub use subject::subject;
+pub use terms::{OnDeadline, QueueTerms, ScaleTerms};

@@ -1,17 +1,20 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
-    Action, Answer, BuildId, Input, LoadSlots, OnCpuFallback, RequestId,
+    Action, Answer, BuildId, Input, LoadSlots, OnCpuFallback, OnDeadline, QueueTerms, RequestId, ScaleTerms,
     correct::Account,
-    entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Wait},
+    entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Turn, Wait},
     learned::Study,
     overflow::Owed,
     pressure::Pressures,
     reclaim::Reclaims,
+    replica::Family,
+    session::Sessions,
     sight::Sights,
+    upkeep::Upkeep,
 };
 use motorpool_broker::{Host, Ledger, Policy};
 use motorpool_catalog::Catalog;
-use motorpool_vocab::{EngineKey, Event, EventKind, Now, Spawn};
+use motorpool_vocab::{EngineKey, Event, EventKind, ModelId, Now, Spawn};
 use slotmap::SlotMap;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -38,6 +41,14 @@ pub struct PoolConfig {
     pub polite_within: Duration,
     /// From the kill to giving it up as stuck (10 s).
     pub kill_within: Duration,
+    /// How long queues may grow.
+    pub queue: QueueTerms,
+    /// When replicas come and go by themselves.
+    pub scale: ScaleTerms,
+    /// What becomes of an engine that did not drain in time.
+    pub on_deadline: OnDeadline,
+    /// Where the jitter of retries begins.
+    pub seed: u64,
     /// From the end of a child until its devices have to have given its memory back (5 s).
     pub reclaim_within: Duration,
     /// How many engines load at a time.
@@ -59,6 +70,10 @@ impl Default for PoolConfig {
             load_within: Duration::from_mins(30),
             polite_within: Duration::from_secs(5),
             kill_within: Duration::from_secs(10),
+            queue: QueueTerms::default(),
+            scale: ScaleTerms::default(),
+            on_deadline: OnDeadline::default(),
+            seed: 0,
             reclaim_within: Duration::from_secs(5),
             load_slots: LoadSlots::default(),
             on_cpu_fallback: OnCpuFallback::default(),
@@ -74,6 +89,9 @@ pub struct Pool {
     pub(crate) ledger: Ledger,
     pub(crate) entries: SlotMap<EntryId, Entry>,
     pub(crate) by_key: BTreeMap<EngineKey, EntryId>,
+    pub(crate) families: BTreeMap<ModelId, Family>,
+    pub(crate) sessions: Sessions,
+    pub(crate) upkeep: Upkeep,
     pub(crate) by_spawn: BTreeMap<Spawn, EntryId>,
     pub(crate) tickets: BTreeMap<RequestId, Ticket>,
     pub(crate) leases: BTreeMap<RequestId, LeaseLine>,
@@ -93,6 +111,7 @@ pub struct Pool {
     at: Now,
     next_spawn: Spawn,
     next_build: BuildId,
+    next_turn: u64,
     seq: u64,
     actions: Vec<Action>,
 }
@@ -119,12 +138,16 @@ impl Pool {
     /// An empty pool whose first child gets the number `next_spawn`.
     pub fn new(config: PoolConfig, catalog: Arc<Catalog>, next_spawn: Spawn) -> Self {
         let ledger = Ledger::new(config.host.bounds());
+        let upkeep = Upkeep::new(&catalog, config.seed);
         Self {
             config,
             catalog,
             ledger,
             entries: SlotMap::with_key(),
             by_key: BTreeMap::new(),
+            families: BTreeMap::new(),
+            sessions: Sessions::default(),
+            upkeep,
             by_spawn: BTreeMap::new(),
             tickets: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -140,6 +163,7 @@ impl Pool {
             at: Now::ZERO,
             next_spawn,
             next_build: BuildId(0),
+            next_turn: 0,
             seq: 0,
             actions: Vec::new(),
         }
@@ -152,7 +176,7 @@ impl Pool {
         match input {
             Input::Acquire { id, ask } => self.on_acquire(now, id, ask),
             Input::Cancel { id } => self.on_cancel(now, id),
-            Input::Entered { id, spawn, holder } => self.on_entered(now, id, spawn, holder),
+            Input::Entered { id, spawn, holder } => self.on_entered(now, id, (spawn, holder)),
             Input::Left { id, spawn } => self.on_left(now, id, spawn),
             Input::Checked { build, result } => self.on_checked(now, build, result),
             Input::Launched { spawn, pid } => self.on_launched(spawn, pid),
@@ -170,6 +194,9 @@ impl Pool {
                 let outlook = self.outlook(now, prospects);
                 self.reply(id, Answer::Outlook(outlook));
             }
+            Input::Reconcile { id, targets } => self.on_reconcile(now, id, targets),
+            Input::Withdraw { id, ticket } => self.on_withdraw(now, id, ticket),
+            Input::Move { id, ticket, direction } => self.on_move(now, id, (ticket, direction)),
             Input::Host(host) => self.on_host(now, host),
             Input::Cards { begun_at, cards } => self.on_cards(now, begun_at, &cards),
             Input::Tick => {}
@@ -190,6 +217,7 @@ impl Pool {
     /// The bytes of `spawn` are back.
     pub(crate) fn release(&mut self, spawn: Spawn) {
         self.ledger.release(spawn);
+        self.upkeep.freed += 1;
     }
 
     /// Nothing is evicted by itself: what waits for room is judged by the new bounds from now on.
@@ -207,7 +235,7 @@ impl Pool {
                 Wait::Drain { until, notice_at } => [Some(until), Some(notice_at)],
                 Wait::Turn | Wait::Entitled => [None, None],
             };
-            waits.into_iter().flatten().chain([t.queue_until])
+            waits.into_iter().flatten().chain(t.queue_until)
         });
         let teardowns = self.teardowns.values().filter_map(|t| match t.step {
             Step::Polite { kill_at } => Some(kill_at),
@@ -225,7 +253,8 @@ impl Pool {
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
         });
         let machine = self.sights.trust_ends().chain(self.reclaims.deadlines());
-        tickets.chain(teardowns).chain(phases).chain(self.protection_ends()).chain(machine).min()
+        let own = self.protection_ends().chain(self.upkeep_ends());
+        tickets.chain(teardowns).chain(phases).chain(own).chain(machine).min()
     }
 
     /// Does what is due: each kind of deadline in one place, in the order sights, tickets, loads, drains,
@@ -269,6 +298,11 @@ impl Pool {
     pub(crate) fn number_build(&mut self) -> BuildId {
         self.next_build = BuildId(self.next_build.0 + 1);
         self.next_build
+    }
+
+    pub(crate) fn number_turn(&mut self) -> Turn {
+        self.next_turn += 1;
+        Turn { number: self.next_turn, placed: false }
     }
 
     /// The entry whose child `spawn` is, if that is its present one.

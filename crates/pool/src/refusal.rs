@@ -17,6 +17,15 @@ pub enum Refusal {
         /// How long this caller waited.
         within: Duration,
     },
+    /// Too many wait already.
+    QueueFull {
+        /// For this model; `None`: in all.
+        model: Option<ModelId>,
+        /// How many may.
+        limit: usize,
+    },
+    /// An operator took it out of the queue.
+    Cancelled,
     /// It waited too long in all.
     QueueTimeout {
         /// The engine it waited for.
@@ -49,6 +58,11 @@ impl fmt::Display for Refusal {
                 "engine {key} is busy serving requests and did not drain within {}s — not evicting. Retry shortly, or wait for current turns to finish.",
                 within.as_secs()
             ),
+            Self::QueueFull { model: Some(model), limit } => {
+                write!(f, "{limit} requests wait for model {model} already; retry later")
+            }
+            Self::QueueFull { model: None, limit } => write!(f, "{limit} requests wait already; retry later"),
+            Self::Cancelled => f.write_str("the request was taken out of the queue"),
             Self::QueueTimeout { key, within } => write!(f, "waited {} s for {key}", within.as_secs()),
             Self::StartFailed { key, fault } => {
                 write!(f, "engine {key} did not start ({}): {}", fault.class, fault.message)

@@ -6,7 +6,7 @@
 use crate::{
     Denial, Pool,
     build::Growth,
-    entry::{EntryId, Evicted, Phase, Serving, Step},
+    entry::{EntryId, Evicted, Phase, Serving, Step, Waiting},
     subject::subject,
 };
 use motorpool_broker::{
@@ -17,9 +17,9 @@ use std::collections::BTreeSet;
 
 /// What the builds judged so far have laid claim to.
 #[derive(Default)]
-struct Spoken {
-    claims: Vec<Claim>,
-    drains: BTreeSet<EntryId>,
+pub(crate) struct Spoken {
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) drains: BTreeSet<EntryId>,
 }
 
 impl Pool {
@@ -32,30 +32,39 @@ impl Pool {
         }
         self.settle_admissions(now);
         self.settle_slots(now);
+        self.upkeep(now);
         self.settle_closing(now);
     }
 
     pub(crate) fn waiting_in_order(&self) -> Vec<EntryId> {
         let mut order: Vec<_> =
-            self.entries.iter().filter_map(|(id, e)| e.waiting().map(|w| ((w.turn, w.build), id))).collect();
+            self.entries.iter().filter_map(|(id, e)| e.waiting().map(|w| (self.place_of(id, w), id))).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Those that nobody waits for come last.
+    fn place_of(&self, entry: EntryId, waiting: &Waiting) -> impl Ord + use<> {
+        (self.is_background(entry), waiting.turn, waiting.build)
+    }
+
     fn settle_build(&mut self, now: Now, entry: EntryId, spoken: &mut Spoken) {
+        if self.is_background(entry) {
+            return self.settle_attempt(now, entry, spoken);
+        }
         let Some(mut room) = self.judge(now, entry, spoken) else { return };
-        // Nobody goes or waits for more context than would be enough.
-        let grown = self.entries[entry].waiting().is_some_and(|w| w.draft.grown_from.is_some());
-        let growth = if grown && !matches!(room, Room::Fits(_)) { Some(Growth::Never) } else { None };
-        let growth = growth.or(matches!(room, Room::Never(_)).then_some(Growth::May));
-        if growth.is_some_and(|growth| self.draft_anew(entry, growth)) {
+        if self.is_drafted_anew(entry, &room) {
             let Some(again) = self.judge(now, entry, spoken) else { return };
             room = again;
         }
-        if let Some(waiting) = self.entries[entry].waiting_mut() {
-            waiting.placement = room.placement().cloned();
+        self.note_placement(entry, &room);
+        if !matches!(room, Room::Fits(_)) && self.is_better_elsewhere(now, entry, &room) {
+            return;
         }
         match room {
+            Room::Fits(placement) if self.entries[entry].waiting().is_some_and(|w| now < w.not_before) => {
+                spoken.claims.push(placement.claim);
+            }
             Room::Fits(placement) => {
                 self.drain_for(now, entry, &BTreeSet::new());
                 self.admit(now, entry, placement);
@@ -70,8 +79,8 @@ impl Pool {
             }
             Room::Evict { set, placement } => {
                 if self.evict_idle(now, &set, StopReason::Evicted) == Evicted::All {
+                    self.owe(entry, &set);
                     self.drain_for(now, entry, &BTreeSet::new());
-                    self.entries[entry].waiting_mut().into_iter().for_each(|w| w.evicted.extend(set.iter().copied()));
                 }
                 spoken.claims.push(placement.claim);
             }
@@ -86,8 +95,23 @@ impl Pool {
         spoken.drains.extend(self.entries[entry].waiting().into_iter().flat_map(|w| w.drains.iter().copied()));
     }
 
+    /// Where `room` is none as drafted, the build may be drafted anew. Whether it is another draft now.
+    pub(crate) fn is_drafted_anew(&mut self, entry: EntryId, room: &Room) -> bool {
+        // Nobody goes or waits for more context than would be enough.
+        let grown = self.entries[entry].waiting().is_some_and(|w| w.draft.grown_from.is_some());
+        let growth = if grown && !matches!(room, Room::Fits(_)) { Some(Growth::Never) } else { None };
+        let growth = growth.or(matches!(room, Room::Never(_)).then_some(Growth::May));
+        growth.is_some_and(|growth| self.draft_anew(entry, growth))
+    }
+
+    pub(crate) fn note_placement(&mut self, entry: EntryId, room: &Room) {
+        if let Some(waiting) = self.entries[entry].waiting_mut() {
+            waiting.placement = room.placement().cloned();
+        }
+    }
+
     /// What is to be done for the build of `entry`, if it waits for room.
-    fn judge(&self, now: Now, entry: EntryId, spoken: &Spoken) -> Option<Room> {
+    pub(crate) fn judge(&self, now: Now, entry: EntryId, spoken: &Spoken) -> Option<Room> {
         let waiting = self.entries[entry].waiting()?;
         let leaving: Vec<Spawn> = self.leaving().map(|(spawn, _)| spawn).collect();
         let draining: Vec<Spawn> = spoken.drains.iter().filter_map(|e| self.entries[*e].spawn()).collect();
@@ -154,7 +178,7 @@ impl Pool {
     /// A lease, or a ticket that the engine can serve (one of a draining engine waits for the drain, not for it).
     pub(crate) fn is_busy(&self, entry: EntryId) -> bool {
         let target = &self.entries[entry];
-        target.serving().is_some_and(|s| s.gate.granted() > 0 || !s.drain.is_active() && !target.queue.is_empty())
+        target.serving().is_some_and(|s| s.gate.granted() > 0 || !s.drain.is_active() && self.is_wanted(entry))
     }
 
     /// A busy engine is not drained while fresh, for less important work, or past older tickets; after the maximum
@@ -165,7 +189,7 @@ impl Pool {
         let overdue = now.since(waiting.since) >= self.config.max_wait;
         let fresh = now.since(serving.ready_at) < self.config.min_residency;
         let older = target.queue.first() < waiter.queue.first() && !target.queue.is_empty();
-        !overdue && (fresh || older || target.model.priority > waiter.model.priority)
+        !overdue && (fresh || older || target.model.priority > self.importance(entry))
     }
 
     /// When a protection ends by time alone: a deadline, or a waiting build would never look again.
@@ -214,7 +238,7 @@ impl Pool {
     }
 
     /// From now on exactly `wanted` is drained for the build of `entry`.
-    fn drain_for(&mut self, now: Now, entry: EntryId, wanted: &BTreeSet<EntryId>) {
+    pub(crate) fn drain_for(&mut self, now: Now, entry: EntryId, wanted: &BTreeSet<EntryId>) {
         let Some(waiting) = self.entries[entry].waiting_mut() else { return };
         let before = std::mem::replace(&mut waiting.drains, wanted.clone());
         for victim in before.difference(wanted) {
@@ -240,6 +264,7 @@ impl Pool {
         let began = !serving.drain.is_active();
         serving.gate.close();
         enter(serving);
+        self.move_to_sibling(now, victim);
         for id in self.entries[victim].queue.clone() {
             self.wait_on_drain(now, id);
         }
@@ -272,16 +297,23 @@ impl Pool {
     pub(crate) fn abandon_waiting(&mut self, now: Now, entry: EntryId) {
         self.drain_for(now, entry, &BTreeSet::new());
         self.entries[entry].phase = Phase::Idle;
+        self.entries[entry].attempts.end();
+        self.settle_debts(entry);
     }
 
     fn deny(&mut self, now: Now, entry: EntryId, proof: Proof) {
+        let denial = self.denial_for(entry, proof);
+        self.tell_denied(now, entry, denial);
+    }
+
+    /// Why there will be no room for the build of `entry`.
+    pub(crate) fn denial_for(&self, entry: EntryId, proof: Proof) -> Denial {
         let key = self.entries[entry].key.clone();
-        let withheld = self.withheld_from(entry, &proof);
-        let denial = match withheld {
+        let denial = match self.withheld_from(entry, &proof) {
             Some(measured) => Denial::measured(key, proof.claim, measured, self.ledger.bounds()),
             None => self.denial_of(key, proof).of_context(self.refused_context(entry)),
         };
-        self.tell_denied(now, entry, denial.beside(self.ledger.committed()));
+        denial.beside(self.ledger.committed())
     }
 
     /// What the driver has not given back of what was stopped for this build, when that is why there is no room.

@@ -36,6 +36,7 @@ impl Pool {
         }
         self.forget_drains_of(entry);
         self.by_spawn.remove(&spawn);
+        self.entries[entry].attempts.end();
         self.entries[entry].phase = Phase::Stopping { spawn };
         self.wait_for_turn(entry);
         self.publish(now, EventKind::Stopping { key: key.clone(), spawn, reason });
@@ -169,7 +170,7 @@ impl Pool {
     fn rebuild_if_wanted(&mut self, now: Now, entry: EntryId) {
         if let Some(refusal) = self.closed() {
             self.refuse_all(now, entry, &refusal);
-        } else if !self.entries[entry].queue.is_empty() {
+        } else if self.is_wanted(entry) {
             self.begin_check(entry);
         }
     }

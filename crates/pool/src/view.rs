@@ -1,11 +1,13 @@
 //! [`Pool::snapshot`]: what outsiders may see, without side effects.
 use crate::{
-    Pool,
+    Pool, RequestId,
     correct::Account,
-    entry::{Entry, EntryId, Phase, Step},
+    entry::{Entry, EntryId, LeaseLine, Phase, Step},
 };
 use motorpool_broker::{Place, PoolFigures, Sight};
-use motorpool_vocab::{Bytes, EntryView, Holder, MemoryView, Now, PhaseView, PoolView, Snapshot, Spawn, WaiterView};
+use motorpool_vocab::{
+    Bytes, EntryView, Holder, LeaseView, MemoryView, Now, PendingView, PhaseView, PoolView, Snapshot, Spawn, WaiterView,
+};
 
 impl Pool {
     /// The whole pool as it is at `now`: every key that lives or has a history, beside them children that are
@@ -62,12 +64,29 @@ impl Pool {
             pid,
             phase,
             n_drainers: count(drainers),
-            leases: self.held(id).into_iter().map(|held| held.holder).collect::<Vec<Holder>>(),
+            leases: self.leases_of(entry),
             n_tickets: count(entry.queue.len()),
+            pending: self.pending(now, id),
+            n_sessions: self.sessions.n_at(entry.key.model(), entry.key.replica()),
             width: serving.map(|s| s.gate.width()),
             demand: entry.demand(now),
             ..self.memory_of(spawn.or(entry.spawn()), blank(entry))
         }
+    }
+
+    fn leases_of(&self, entry: &Entry) -> Vec<LeaseView> {
+        let of_it = |(_, line): &(&RequestId, &LeaseLine)| Some(line.spawn) == entry.spawn();
+        let view =
+            |(id, line): (&RequestId, &LeaseLine)| LeaseView { id: id.0, slot: line.slot, holder: line.holder.clone() };
+        self.leases.iter().filter(of_it).map(view).collect()
+    }
+
+    fn pending(&self, now: Now, id: EntryId) -> Vec<PendingView> {
+        let view = |id: RequestId| {
+            let ticket = &self.tickets[&id];
+            PendingView { id: id.0, holder: Holder { since: ticket.since, ..ticket.ask.holder.clone() } }
+        };
+        self.pending_in_order(now, id).into_iter().map(|queued| view(queued.id)).collect()
     }
 
     /// `view` with what is reserved for `spawn`, what was planned and what was measured.
@@ -131,6 +150,8 @@ fn blank(entry: &Entry) -> EntryView {
         n_drainers: 0,
         leases: vec![],
         n_tickets: 0,
+        pending: vec![],
+        n_sessions: 0,
         width: None,
         demand: 0,
         reserved: Bytes::ZERO,

@@ -7,15 +7,19 @@
 //!
 //! Whoever stops waiting is taken out by a guard's drop. A lease that was granted to somebody who left is dropped
 //! with the answer that nobody took, and so given back like any other.
+use crate::feed::{Feed, KEPT, Since};
 use arc_swap::ArcSwap;
 use motorpool_catalog::Model;
-use motorpool_pool::{Answer, Ask, Force, Grant, Held, Input, Outlook, Refusal, RequestId, Want};
+use motorpool_pool::{
+    Answer, Ask, Direction, Force, Grant, Held, Input, Outlook, Reconciled, Refusal, RequestId, Want,
+};
 use motorpool_vocab::{
-    Endpoint, EngineKey, EntryView, Event, ExitRecord, Gate, Holder, ModelId, Now, PhaseView, Snapshot, Spawn, TryEnter,
+    Endpoint, EngineKey, EntryView, Event, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView, Snapshot, Spawn,
+    TryEnter,
 };
 use parking_lot::Mutex;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     path::PathBuf,
     sync::{
         Arc,
@@ -25,8 +29,6 @@ use std::{
 };
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-/// Events that a slow subscriber may be behind before it is told that it missed some.
-const EVENTS: usize = 1024;
 /// Exits that are remembered by number.
 const EXITS: usize = 256;
 /// A loop that did not turn for so long is stuck.
@@ -50,14 +52,16 @@ pub(crate) enum Post {
 /// Where a waiting caller hears who holds what it waits for.
 pub type Notices = mpsc::UnboundedSender<Vec<Held>>;
 pub(crate) type Inbox = mpsc::UnboundedSender<Post>;
-/// Engines that can be entered without asking, by model.
-pub(crate) type Warm = HashMap<ModelId, Arc<Grant>>;
+/// Engines that can be entered without asking, by model: its replicas in order.
+pub(crate) type Warm = HashMap<ModelId, Vec<Arc<Grant>>>;
 
 /// What the loop shows to all handles.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) warm: ArcSwap<Warm>,
     pub(crate) events: broadcast::Sender<Event>,
+    /// The last ones.
+    kept: Mutex<VecDeque<Event>>,
     next_request: AtomicU64,
     turned_at: AtomicU64,
     settled: AtomicBool,
@@ -71,7 +75,8 @@ impl Shared {
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
         let shared = Self {
             warm: ArcSwap::default(),
-            events: broadcast::Sender::new(EVENTS),
+            events: broadcast::Sender::new(KEPT),
+            kept: Mutex::new(VecDeque::new()),
             next_request: AtomicU64::new(1),
             turned_at: AtomicU64::new(motorpool_devices::now().as_nanos()),
             settled: AtomicBool::new(false),
@@ -88,6 +93,21 @@ impl Shared {
 
     pub(crate) fn settled(&self) {
         self.settled.store(true, Ordering::Release);
+    }
+
+    /// Shows an event to whoever listens, and keeps it for a while.
+    pub(crate) fn publish(&self, event: Event) {
+        let mut kept = self.kept.lock();
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(event.clone());
+        // Nobody may listen.
+        let _ = self.events.send(event);
+    }
+
+    pub(crate) fn kept_events(&self) -> VecDeque<Event> {
+        self.kept.lock().clone()
     }
 
     pub(crate) fn remember(&self, exit: ExitRecord) {
@@ -133,30 +153,43 @@ impl PoolHandle {
     /// [`PoolHandle::acquire`] for a caller that wants to hear who holds what it waits for: at once when it begins to
     /// wait on a drain, then every 5 s.
     pub async fn acquire_told(&self, ask: Ask, notices: Option<Notices>) -> Result<Lease, Refusal> {
-        let (ask, id) = match self.enter_warm(ask) {
-            Ok(lease) => return Ok(lease),
-            Err(ask) => (ask, self.number()),
-        };
+        let mut ask = ask;
+        if let Some(lease) = self.enter_warm(&mut ask) {
+            return Ok(lease);
+        }
+        let id = self.number();
         self.ask(id, |answer| Post::Lease { id, ask, answer, notices }).await.unwrap_or(Err(Refusal::ShuttingDown))
     }
 
-    /// The warm path. Gives the question back when the engine cannot be entered by oneself.
-    fn enter_warm(&self, ask: Ask) -> Result<Lease, Ask> {
+    /// The warm path. `None`: nothing was taken of the question, for no engine can be entered by oneself.
+    fn enter_warm(&self, ask: &mut Ask) -> Option<Lease> {
+        if !enters_by_itself(ask) {
+            return None;
+        }
         let warm = self.shared.warm.load();
-        let Some(grant) = warm.get(&ask.model).filter(|_| ask.want == Want::Lease) else { return Err(ask) };
+        let grant = least_busy(warm.get(&ask.model)?)?;
         if grant.gate.try_enter() != TryEnter::Entered {
-            return Err(ask);
+            return None;
         }
         let lease = Lease { id: self.number(), grant: Arc::clone(grant), inbox: self.inbox.clone() };
-        let holder = Holder { since: motorpool_devices::now(), ..ask.holder };
+        let holder = Holder { since: motorpool_devices::now(), ..std::mem::take(&mut ask.holder) };
         // A loop that has ended closes its gates by ending its engines.
         let _ = self.inbox.send(Post::Input(Input::Entered { id: lease.id, spawn: grant.spawn, holder }));
-        Ok(lease)
+        Some(lease)
     }
 
     /// Makes the model resident, without a lease. Dropping the future cancels.
     pub async fn load(&self, model: ModelId) -> Result<EngineKey, Refusal> {
-        let (id, ask) = (self.number(), Ask::resident(model));
+        self.make_resident(Ask::resident(model)).await
+    }
+
+    /// Makes one replica of the model resident, without a lease. Dropping the future cancels.
+    pub async fn load_replica(&self, model: ModelId, replica: u32) -> Result<EngineKey, Refusal> {
+        self.make_resident(Ask { replica: Some(replica), ..Ask::resident(model) }).await
+    }
+
+    async fn make_resident(&self, ask: Ask) -> Result<EngineKey, Refusal> {
+        let id = self.number();
         self.ask(id, |answer| Post::Load { id, ask, answer }).await.unwrap_or(Err(Refusal::ShuttingDown))
     }
 
@@ -179,6 +212,27 @@ impl PoolHandle {
             Answer::Released(busy) => busy,
             _ => Vec::new(),
         }
+    }
+
+    /// So many engines of each model are wanted from now on; what was begun for it. `None`: the loop is gone.
+    pub async fn reconcile(&self, targets: BTreeMap<ModelId, u32>) -> Option<Reconciled> {
+        let id = self.number();
+        match self.operate(id, Input::Reconcile { id, targets }).await {
+            Answer::Reconciled(done) => Some(done),
+            _ => None,
+        }
+    }
+
+    /// Takes a request out of the queue that it waits in.
+    pub async fn withdraw(&self, ticket: RequestId) -> Answer {
+        let id = self.number();
+        self.operate(id, Input::Withdraw { id, ticket }).await
+    }
+
+    /// Moves a request by one place in its lane.
+    pub async fn move_ticket(&self, ticket: RequestId, direction: Direction) -> Answer {
+        let id = self.number();
+        self.operate(id, Input::Move { id, ticket, direction }).await
     }
 
     /// What would become of these launches, in this order. Nothing changes.
@@ -244,6 +298,11 @@ impl PoolHandle {
         self.shared.events.subscribe()
     }
 
+    /// Every state change in order, from some number on.
+    pub fn feed(&self, since: Since) -> Feed {
+        Feed::open(&self.shared, since)
+    }
+
     /// How a child ended: at once for one of the last 256, else within the time given.
     pub async fn exit_of(&self, spawn: Spawn, within: Duration) -> Option<ExitRecord> {
         // Before looking, so that an end between looking and waiting is heard.
@@ -294,6 +353,21 @@ impl PoolHandle {
     }
 }
 
+/// Whether a request needs nothing that only the pool knows: who came before in its session, in which slot, and how many
+/// of its lane are in. So the gate is enough.
+fn enters_by_itself(ask: &Ask) -> bool {
+    let plain = ask.holder.lane == Lane::Interactive && ask.holder.session.is_none();
+    plain && ask.want == Want::Lease && ask.replica.is_none()
+}
+
+/// The replica with the fewest leases among those whose gates are open.
+fn least_busy(replicas: &[Arc<Grant>]) -> Option<&Arc<Grant>> {
+    match replicas {
+        [only] => Some(only),
+        several => several.iter().filter(|grant| !grant.gate.is_closed()).min_by_key(|grant| grant.gate.granted()),
+    }
+}
+
 /// Somebody who waits for an answer. Dropped while waiting, it takes the question back.
 struct Asking<'a> {
     id: RequestId,
@@ -334,6 +408,11 @@ impl Lease {
     /// Where it answers.
     pub fn endpoint(&self) -> &Endpoint {
         &self.grant.endpoint
+    }
+
+    /// Which slot the engine is to use; `None`: whichever it likes.
+    pub fn slot(&self) -> Option<u32> {
+        self.grant.slot
     }
 
     /// The door it holds; for whoever shows how full it is.

@@ -169,10 +169,14 @@ impl Shell {
             Action::StopPolitely { spawn } => self.command(spawn, Command::StopPolitely),
             Action::Kill { spawn } => self.command(spawn, Command::Kill),
             Action::Open { spawn, key, gate, endpoint } => {
-                let grant = Grant { key, spawn, endpoint, gate };
-                self.change_warm(|warm| drop(warm.insert(grant.key.model().clone(), Arc::new(grant))));
+                self.open(Grant { key, spawn, endpoint, gate, slot: None });
             }
-            Action::Close { spawn } => self.change_warm(|warm| warm.retain(|_, grant| grant.spawn != spawn)),
+            Action::Close { spawn } => self.change_warm(|warm| {
+                warm.retain(|_, replicas| {
+                    replicas.retain(|grant| grant.spawn != spawn);
+                    !replicas.is_empty()
+                });
+            }),
             Action::Grant { id, grant } => self.grant(id, grant),
             Action::Loaded { id, key } => {
                 if let Some(Asker::Load(answer)) = self.askers.remove(&id) {
@@ -244,6 +248,14 @@ impl Shell {
         }
     }
 
+    fn open(&self, grant: Grant) {
+        self.change_warm(|warm| {
+            let replicas = warm.entry(grant.key.model().clone()).or_default();
+            replicas.push(Arc::new(grant));
+            replicas.sort_by_key(|grant| grant.key.replica());
+        });
+    }
+
     /// Only the loop writes the table, so nothing is lost between reading and storing it.
     fn change_warm(&self, change: impl FnOnce(&mut Warm)) {
         let mut warm = Warm::clone(&self.outside.shared.warm.load());
@@ -296,8 +308,7 @@ impl Outside {
         if let EventKind::Exited { key, record } = &event.kind {
             self.exited(key, record);
         }
-        // Nobody may listen.
-        let _ = self.shared.events.send(event);
+        self.shared.publish(event);
     }
 
     fn exited(&self, key: &EngineKey, record: &ExitRecord) {
@@ -344,6 +355,10 @@ fn log_event(kind: &EventKind) {
         EventKind::Stopping { key, spawn, reason } => tracing::info!(%key, %spawn, %reason, "stopping"),
         EventKind::DrainBegan { key, holders } => tracing::info!(%key, n_holders = holders.len(), "drain began"),
         EventKind::DrainGivenUp { key } => tracing::info!(%key, "drain given up"),
+        EventKind::Deferred { key, why } => {
+            // Harnesses tell this line from that of a denial by its word.
+            tracing::warn!("[provider-pool] capacity broker deferred {key}: {why}");
+        }
         EventKind::StartFailed { key, class } => tracing::warn!(%key, %class, "start failed"),
         EventKind::Stuck { key, spawn } => {
             tracing::error!(%key, %spawn, "cannot be killed; it stays charged until it is gone or the machine restarts");

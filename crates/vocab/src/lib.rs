@@ -11,11 +11,13 @@
 //! | [`EngineKey`], [`Spawn`], [`DeviceId`] | `key.rs` | the same place, the same child, the same card |
 //! | [`Claim`], [`FileId`] | `claim.rs` | the same demand on memory |
 //! | [`ExitRecord`], [`StopReason`], [`FailureClass`] | `exit.rs` | the same end of a child |
+//! | [`Lane`], [`Holder`] | `holder.rs` | the same urgency, the same asker |
 //! | [`Snapshot`], [`Event`] | `view.rs` | what outsiders may see |
 mod bytes;
 mod claim;
 mod exit;
 mod gate;
+mod holder;
 mod key;
 mod now;
 mod view;
@@ -24,6 +26,7 @@ pub use bytes::{Bytes, GIB, KIB, MIB};
 pub use claim::{Claim, FileId};
 pub use exit::{ExitRecord, FailureClass, StopReason};
 pub use gate::{CloseIfIdle, Gate, TryEnter};
+pub use holder::{Holder, Lane, LeaseView, PendingView};
 pub use key::{DeviceId, EngineKey, KeyError, ModelId, Spawn};
 pub use now::Now;
-pub use view::{Endpoint, EntryView, Event, EventKind, Holder, MemoryView, PhaseView, PoolView, Snapshot, WaiterView};
+pub use view::{Endpoint, EntryView, Event, EventKind, MemoryView, PhaseView, PoolView, Snapshot, WaiterView};

@@ -1,7 +1,9 @@
 //! What outsiders may see: [`Snapshot`] of the pool, numbered [`Event`]s.
 //!
 //! Values only; the wire types of the management API are made from these beside their routes.
-use crate::{Bytes, DeviceId, EngineKey, ExitRecord, FailureClass, Now, Spawn, StopReason};
+use crate::{
+    Bytes, DeviceId, EngineKey, ExitRecord, FailureClass, Holder, LeaseView, Now, PendingView, Spawn, StopReason,
+};
 use std::{path::PathBuf, time::Duration};
 
 /// Where a ready engine answers.
@@ -80,9 +82,13 @@ pub struct EntryView {
     /// Whether it is drained, and by how many.
     pub n_drainers: u32,
     /// Requests it serves now.
-    pub leases: Vec<Holder>,
-    /// Requests that wait for it.
+    pub leases: Vec<LeaseView>,
+    /// Requests that wait for it, for a lease or only to find it there.
     pub n_tickets: u32,
+    /// Those that wait for a lease: lane by lane, in the order in which they would be served.
+    pub pending: Vec<PendingView>,
+    /// Sessions that come back to it.
+    pub n_sessions: u32,
     /// Requests it can serve at a time, once ready.
     pub width: Option<u32>,
     /// Leases granted in the last 60 s.
@@ -143,17 +149,6 @@ impl PhaseView {
             Self::Stuck => "stuck",
         }
     }
-}
-
-/// Who holds a lease.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holder {
-    /// The request's id.
-    pub request: String,
-    /// Its session, when it names one.
-    pub session: Option<String>,
-    /// Since when.
-    pub since: Now,
 }
 
 /// A build that waits for room, and for what.
@@ -297,6 +292,13 @@ pub enum EventKind {
     DrainGivenUp {
         /// The engine.
         key: EngineKey,
+    },
+    /// A build that nobody waits for was put off: there is no room without stopping others.
+    Deferred {
+        /// The engine.
+        key: EngineKey,
+        /// What is missing.
+        why: String,
     },
     /// A start failed.
     StartFailed {

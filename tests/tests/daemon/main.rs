@@ -13,6 +13,7 @@ mod first_requests;
 mod headers;
 mod killed;
 mod plan;
+mod queues;
 mod raw_paths;
 mod starting;
 mod stop;

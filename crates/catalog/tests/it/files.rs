@@ -1,8 +1,8 @@
 //! What whole files say, and what silence means.
 use motorpool_catalog::{
     Budget, Capability, Capacity, Config, ContextWish, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, HostShape, Listen,
-    LogFormat, LogLevel, Model, ModelSource, OnCpuFallback, Policy, Profile, Source, Spillover, Transport,
-    parse_config, parse_host, parse_manifest, parse_model, shipped,
+    LogFormat, LogLevel, Model, ModelSource, OnCpuFallback, OnDeadline, Policy, Profile, Replicas, Source, Spillover,
+    Transport, parse_config, parse_host, parse_manifest, parse_model, shipped,
 };
 use motorpool_vocab::{Bytes, FailureClass};
 use std::time::Duration;
@@ -27,8 +27,21 @@ fn an_empty_configuration_is_the_default_one() {
 
 #[test]
 fn defaults_are_those_of_the_specification() {
-    let Config { server, capacity, devices, pool, load, stop, shutdown, loading, limits, defaults, log, engines } =
-        config("");
+    let Config {
+        server,
+        capacity,
+        devices,
+        pool,
+        load,
+        stop,
+        shutdown,
+        loading,
+        limits,
+        defaults,
+        log,
+        engines,
+        evict,
+    } = config("");
     let secs = Duration::from_secs;
     assert_eq!(server.listen, [Listen::Tcp(([127, 0, 0, 1], 8790).into())]);
     assert_eq!((capacity.budget, capacity.reserve), (Budget::Auto, Bytes::ZERO));
@@ -36,6 +49,8 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!(capacity.on_cpu_fallback, OnCpuFallback::Fail);
     assert_eq!((devices, pool.policy), (vec![], Policy::DemandLru));
     assert_eq!([pool.max_wait, pool.min_residency, pool.drain_wait, pool.queue_wait], [60, 10, 30, 600].map(secs));
+    assert_eq!([pool.fan_out_after, pool.scale_down_after, pool.quiet], [2, 120, 180].map(secs));
+    assert_eq!((evict.on_deadline, limits.queue_model, limits.queue), (OnDeadline::Refuse, 64, 512));
     assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
     assert_eq!(load.parallel, 1);
     assert_eq!([shutdown.grace, loading.commit_after], [30, 10].map(secs));
@@ -116,6 +131,18 @@ fn the_least_model_is_an_id_and_a_file() {
     assert_eq!(least, made);
     assert_eq!((least.prompt_cache, least.checkpoints), (DEFAULT_PROMPT_CACHE, DEFAULT_CHECKPOINTS));
     assert_eq!(least.capabilities, [Capability::Chat]);
+}
+
+#[test]
+fn replicas_are_one_unless_it_says_how_many() {
+    let of = |line: &str| model(&format!("id = \"a\"\nsource = {{ file = \"/a\" }}\n{line}")).replicas;
+    assert_eq!(of(""), Replicas { min: 1, max: 1 });
+    assert_eq!(of("replicas = { max = 3 }"), Replicas { min: 1, max: 3 });
+    assert_eq!(of("replicas = { min = 2 }"), Replicas { min: 2, max: 2 });
+    for wrong in ["{ min = 3, max = 2 }", "{ min = 0 }", "{ max = 65 }", "3", "{ most = 3 }"] {
+        let text = format!("id = \"a\"\nsource = {{ file = \"/a\" }}\nreplicas = {wrong}");
+        assert!(parse_model(Source { file: "f", text: &text }, &|_| None).is_err(), "{wrong}");
+    }
 }
 
 #[test]

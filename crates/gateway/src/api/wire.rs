@@ -1,7 +1,7 @@
 //! Values of the pool as the interface shows them. Bytes and milliseconds are whole numbers; times are ages.
 use crate::{context::Context, models::Standing};
 use motorpool_vocab::{
-    Bytes, EntryView, ExitRecord, Holder, MemoryView, Now, PhaseView, PoolView, Snapshot, WaiterView,
+    Bytes, EntryView, ExitRecord, LeaseView, MemoryView, Now, PhaseView, PoolView, Snapshot, WaiterView,
 };
 use serde::Serialize;
 use std::time::Duration;
@@ -63,6 +63,8 @@ pub(super) struct Engine {
     leases: Vec<Lease>,
     /// Requests that wait for it.
     queue: u32,
+    /// Sessions that come back to it.
+    sessions: u32,
     slots: Option<u32>,
     /// Leases granted in the last 60 s.
     demand: u32,
@@ -80,8 +82,13 @@ pub(super) struct Engine {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Lease {
+    id: u64,
     request: String,
+    lane: &'static str,
     session: Option<String>,
+    job: Option<String>,
+    /// Which slot of the engine, where that is known.
+    slot: Option<u32>,
     held_ms: u64,
 }
 
@@ -124,6 +131,9 @@ pub(super) struct Model {
     capabilities: Vec<&'static str>,
     tags: Vec<String>,
     pinned: bool,
+    home: bool,
+    /// The least and the most engines of it.
+    replicas: [u32; 2],
     priority: i32,
     declared_bytes: Option<u64>,
 }
@@ -192,6 +202,7 @@ impl Engine {
             spawn: entry.spawn.map(|s| s.0),
             leases: entry.leases.iter().map(|h| Lease::of(h, at)).collect(),
             queue: entry.n_tickets,
+            sessions: entry.n_sessions,
             slots: entry.width,
             demand: entry.demand,
             drainers: entry.n_drainers,
@@ -206,9 +217,16 @@ impl Engine {
 }
 
 impl Lease {
-    fn of(holder: &Holder, at: Now) -> Self {
-        let held_ms = millis(at.since(holder.since));
-        Self { request: holder.request.clone(), session: holder.session.clone(), held_ms }
+    fn of(LeaseView { id, slot, holder }: &LeaseView, at: Now) -> Self {
+        Self {
+            id: *id,
+            request: holder.request.clone(),
+            lane: holder.lane.as_str(),
+            session: holder.session.clone(),
+            job: holder.job.clone(),
+            slot: *slot,
+            held_ms: millis(at.since(holder.since)),
+        }
     }
 }
 
@@ -259,12 +277,14 @@ impl Model {
             capabilities: model.capabilities.iter().map(|c| c.as_str()).collect(),
             tags: model.tags.clone(),
             pinned: model.pinned,
+            home: model.home,
+            replicas: [model.replicas.min, model.replicas.max],
             priority: model.priority,
             declared_bytes: model.declared.map(Bytes::get),
         }
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -52,7 +52,6 @@ pub const PLAIN_MEMBERS: &[&str] = &[
     "top_logprobs",
     "top_p",
     "typical_p",
-    "user",
     "xtc_probability",
     "xtc_threshold",
 ];

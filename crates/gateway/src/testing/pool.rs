@@ -15,6 +15,9 @@ use tokio::{
     time::sleep,
 };
 
+/// The slot of every session.
+pub(crate) const SLOT: u32 = 3;
+
 /// What it is told.
 #[derive(Debug)]
 enum Order {
@@ -153,7 +156,9 @@ impl Keeper {
                 assert_eq!(self.grant.gate.grant(), motorpool_vocab::TryEnter::Entered, "there is a slot");
                 self.n_leases.send_modify(|n| *n += 1);
                 self.n_granted.fetch_add(1, Ordering::Relaxed);
-                wish.grant(self.grant.clone());
+                // Whoever has a session gets a slot.
+                let slot = wish.ask.holder.session.as_ref().map(|_| SLOT);
+                wish.grant(Grant { slot, ..self.grant.clone() });
             }
             Deed::Refuse => wish.refuse(Refusal::ShuttingDown),
             Deed::Keep => {
@@ -183,6 +188,6 @@ impl Engine {
     fn grant(&self) -> Grant {
         let key: EngineKey = "llama-server:m:0".parse().expect("a key");
         let endpoint = motorpool_vocab::Endpoint::Unix(self.socket.clone());
-        Grant { key, spawn: Spawn(1), endpoint, gate: Arc::new(Gate::new(64)) }
+        Grant { key, spawn: Spawn(1), endpoint, gate: Arc::new(Gate::new(64)), slot: None }
     }
 }

@@ -2,13 +2,16 @@
 mod denials;
 mod doctor;
 mod engine;
+mod events;
 mod load;
 mod logs;
 mod model;
 mod plan;
 mod ps;
+mod queue;
 mod run;
 mod serve;
+mod sim;
 mod up;
 
 use crate::{
@@ -35,6 +38,9 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Load(command) => load::load(&client, out, command).await,
         Command::Unload(command) => load::unload(&client, out, command).await,
         Command::Logs(command) => out::while_read(logs::perform((&client, &dirs), out, (config, command))).await,
+        Command::Queue { command } => queue::perform(&client, out, command).await,
+        Command::Events(command) => out::while_read(events::perform(&client, out, command)).await,
+        Command::Sim(command) => sim::perform(out, &command),
         Command::Denials(command) => denials::perform(out, command),
         Command::Plan(command) => plan::plan((&dirs, &client), out, (settings()?, command)).await,
         Command::Explain(command) => plan::explain((&dirs, &client), out, (settings()?, command)).await,

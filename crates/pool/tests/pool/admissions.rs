@@ -65,6 +65,80 @@ fn an_idle_engine_makes_room_by_what_was_measured_and_its_memory_is_awaited() {
     assert_eq!(n_evicted(&w), 1);
 }
 
+/// On 16 GiB a, with all its slots taken, and c, idle; others took 7 GiB unseen. Whatever wants a second engine of a is
+/// short of 1 GiB that c has.
+fn short_of_what_is_idle() -> World {
+    let models = [("a", 4096, "gpu_layers = 99\nreplicas = { max = 2 }"), ("c", 3072, "gpu_layers = 99")];
+    let mut w = World::on(host(SizedBy::Machine, &[16]), catalog(&models));
+    w.read_cards();
+    w.idles("c");
+    w.resident("a");
+    w.use_card(0, Bytes::gib(7));
+    w
+}
+
+#[test]
+fn a_build_that_nobody_waits_for_stops_nobody_for_what_was_measured_either() {
+    let mut w = short_of_what_is_idle();
+    w.acquire("a");
+    w.pass(Duration::from_secs(2));
+    w.check_all();
+    assert_eq!((n_evicted(&w), w.phase("c")), (0, Some(PhaseView::Ready)));
+    let deferred = w.n_events(|e| matches!(e, EventKind::Deferred { .. }));
+    assert_eq!((deferred, w.denials.len(), w.committed()), (1, 0, Bytes::gib(7)), "put off, not denied");
+}
+
+#[test]
+fn an_operator_who_wants_another_engine_has_idle_ones_stopped_for_what_was_measured_too() {
+    let mut w = short_of_what_is_idle();
+    let targets = [(w.model("a").id.clone(), 2)].into();
+    w.admin(|id| motorpool_pool::Input::Reconcile { id, targets });
+    w.check_all();
+    w.ended("c", Child::Asked);
+    assert_eq!((n_evicted(&w), w.denials.len()), (1, 0));
+    assert_eq!(w.children.len(), 2, "c made room for the second");
+}
+
+#[test]
+fn who_was_stopped_by_what_was_measured_for_a_build_that_is_denied_comes_back() {
+    let mut w = world(&[16]);
+    w.idles("a");
+    w.machine.lag = Duration::from_secs(1);
+    w.use_card(0, Bytes::gib(5));
+    let b = w.acquire("b");
+    w.check_all();
+    w.ended("a", Child::Asked);
+    w.use_card(0, Bytes::gib(12));
+    w.pass(Duration::from_secs(2));
+    assert!(denial(&w, b).prose().contains("blender"));
+    w.use_card(0, Bytes::ZERO);
+    w.pass_reading(15);
+    w.check_all();
+    w.ready("a");
+}
+
+#[test]
+fn a_build_whose_last_start_failed_stops_nobody_for_what_was_measured_until_its_backoff_has_passed() {
+    // What others use counts in the ledger only where the machine told the size.
+    for sized in [SizedBy::Machine, SizedBy::Operator] {
+        let mut w = World::on(host(sized, &[16]), catalog(&MODELS));
+        w.read_cards();
+        w.idles("a");
+        w.acquire("b");
+        w.check_all();
+        let failed = w.child("b", Child::Loading);
+        w.gone(failed);
+        w.use_card(0, Bytes::gib(5));
+        let b = w.acquire("b");
+        w.check_all();
+        assert_eq!((n_evicted(&w), w.outcome(b), w.committed()), (0, None, Bytes::gib(7)), "{sized:?}");
+        w.pass(Duration::from_secs(1));
+        w.ended("a", Child::Asked);
+        w.ready("b");
+        assert!(w.is_granted(b) && w.denials.is_empty(), "{sized:?}");
+    }
+}
+
 #[test]
 fn what_grows_during_the_wait_is_not_met_with_a_second_eviction() {
     let mut w = world(&[20]);

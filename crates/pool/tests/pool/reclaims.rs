@@ -4,7 +4,7 @@ use crate::{
     machine::{Answers, Health, Tells, card},
     world::{Child, Outcome, World, catalog, key},
 };
-use motorpool_pool::{Answer, Force, Input, Refusal, SizedBy};
+use motorpool_pool::{Answer, Force, Input, OnDeadline, PoolConfig, Refusal, SizedBy};
 use motorpool_vocab::{Bytes, EventKind, PhaseView, Spawn};
 use std::time::Duration;
 
@@ -167,6 +167,44 @@ fn who_shuts_down_does_not_wait_for_the_device() {
     assert_eq!(w.outcome(closed), Some(&Outcome::Answered(Answer::Ended(vec![]))), "P11");
 }
 
+const KEPT: &str = "unloaded its previous model and waited 5 s, the driver has not given the memory back";
+
+#[test]
+fn a_build_for_which_replies_were_cut_is_told_what_the_driver_keeps_of_them() {
+    let host = host(SizedBy::Machine, &[8]);
+    let config = PoolConfig { host, on_deadline: OnDeadline::Cut, ..PoolConfig::default() };
+    let mut w = World::configured(config, catalog(&MODELS));
+    w.read_cards();
+    w.machine.lag = Duration::from_mins(1);
+    w.resident("a");
+    w.pass_reading(15);
+    let b = w.acquire("b");
+    w.check_all();
+    w.pass_reading(30);
+    w.ended("a", Child::Killed);
+    w.pass(Duration::from_secs(6));
+    let Some(Outcome::Refused(Refusal::CapacityDenied(denial))) = w.outcome(b) else { panic!("{:?}", w.outcome(b)) };
+    assert!(denial.prose().contains(KEPT), "{}", denial.prose());
+}
+
+#[test]
+fn an_attempt_is_put_off_for_what_the_driver_keeps_of_those_that_were_stopped_for_it() {
+    let mut w = world(&[8]);
+    w.machine.lag = Duration::from_mins(1);
+    w.idles("a");
+    let targets = [(w.model("b").id.clone(), 1)].into();
+    w.admin(|id| Input::Reconcile { id, targets });
+    w.check_all();
+    w.ended("a", Child::Asked);
+    w.pass(Duration::from_secs(6));
+    let deferred: Vec<_> = w.events.iter().filter_map(|e| why(&e.kind)).collect();
+    assert!(matches!(deferred[..], [why] if why.ends_with("(measured free graphics memory)")), "{deferred:?}");
+}
+
+fn why(event: &EventKind) -> Option<&str> {
+    if let EventKind::Deferred { why, .. } = event { Some(why) } else { None }
+}
+
 /// With each lag, and success after it.
 #[test]
 fn a_build_gets_the_room_of_its_victim_when_the_driver_gives_it_back_or_is_told_that_it_did_not() {
@@ -175,6 +213,8 @@ fn a_build_gets_the_room_of_its_victim_when_the_driver_gives_it_back_or_is_told_
         w.machine.tells = tells;
         w.machine.lag = Duration::from_secs(lag);
         w.idles("a");
+        // One that was used lately would come back by itself.
+        w.pass_reading(65);
         let b = w.acquire("b");
         w.check_all();
         w.ended("a", Child::Asked);
@@ -188,8 +228,7 @@ fn a_build_gets_the_room_of_its_victim_when_the_driver_gives_it_back_or_is_told_
             panic!("{:?}", w.outcome(b))
         };
         assert!(denial.to_string().ends_with("(measured free graphics memory)"), "{denial}");
-        let words = "unloaded its previous model and waited 5 s, the driver has not given the memory back";
-        assert!(denial.prose().contains(words), "{}", denial.prose());
+        assert!(denial.prose().contains(KEPT), "{}", denial.prose());
         w.pass_reading(5);
         let again = w.acquire("b");
         w.check_all();

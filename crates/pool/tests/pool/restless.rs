@@ -3,9 +3,9 @@
 use crate::{
     cards::host,
     machine::{Answers, Health, ON_DEVICE, ON_PROCESSOR, Tells, card},
-    properties::{Op as Asked, Quiet, Run, any_trace},
+    properties::{EAGER, Obedience, Op as Asked, Quiet, Run, any_trace},
 };
-use motorpool_pool::SizedBy;
+use motorpool_pool::{Host, SizedBy};
 use motorpool_vocab::{Bytes, EventKind, Spawn};
 use proptest::prelude::*;
 use std::{collections::BTreeMap, time::Duration};
@@ -51,6 +51,24 @@ struct Restless {
 }
 
 impl Restless {
+    fn on(mut run: Run) -> Self {
+        run.quiet = Quiet::No;
+        run.w.read_cards();
+        Self { run, seen_events: 0, ended: BTreeMap::new() }
+    }
+
+    fn all(mut self, (ops, obedience): (impl Iterator<Item = Asked>, Obedience), acts: Vec<Act>) {
+        let mut acts = acts.into_iter().cycle();
+        for op in ops {
+            self.act(acts.next().unwrap_or(Act::Nothing));
+            self.run.step(op);
+            self.run.check();
+            self.check_b4();
+        }
+        self.run.wind_down(obedience);
+        self.check_b4();
+    }
+
     fn act(&mut self, act: Act) {
         let w = &mut self.run.w;
         match act {
@@ -87,31 +105,37 @@ impl Restless {
     }
 }
 
+fn any_size() -> impl Strategy<Value = SizedBy> {
+    prop_oneof![Just(SizedBy::Machine), Just(SizedBy::Operator)]
+}
+
+fn cards(sized: SizedBy) -> Host {
+    let mut host = host(sized, &[0, 0]);
+    for (card, mib) in host.cards.iter_mut().zip([800, 1100]) {
+        card.total = Bytes::mib(mib);
+    }
+    host.ram = Bytes::gib(3);
+    host
+}
+
 proptest! {
     #[test]
     fn any_interleaving_keeps_the_invariants_on_restless_cards(
         (ops, close, late, obedience) in any_trace(),
         acts in prop::collection::vec(any_act(), 60),
-        sized in prop_oneof![Just(SizedBy::Machine), Just(SizedBy::Operator)],
+        sized in any_size(),
     ) {
-        let mut host = host(sized, &[0, 0]);
-        for (card, mib) in host.cards.iter_mut().zip([800, 1100]) {
-            card.total = Bytes::mib(mib);
-        }
-        host.ram = Bytes::gib(3);
-        let mut run = Run::new(host);
-        run.quiet = Quiet::No;
-        run.w.read_cards();
-        let mut restless = Restless { run, seen_events: 0, ended: BTreeMap::new() };
-        let mut acts = acts.into_iter().cycle();
-        let all: Vec<Asked> = ops.into_iter().chain([close]).chain(late).collect();
-        for op in all {
-            restless.act(acts.next().unwrap_or(Act::Nothing));
-            restless.run.step(op);
-            restless.run.check();
-            restless.check_b4();
-        }
-        restless.run.wind_down(obedience);
-        restless.check_b4();
+        Restless::on(Run::new(cards(sized))).all((ops.into_iter().chain([close]).chain(late), obedience), acts);
+    }
+
+    /// Builds that nobody waits for pass the same checks.
+    #[test]
+    fn and_so_it_does_where_engines_come_by_themselves(
+        (ops, close, late, obedience) in any_trace(),
+        acts in prop::collection::vec(any_act(), 60),
+        sized in any_size(),
+    ) {
+        let run = Run::with(cards(sized), EAGER.clone());
+        Restless::on(run).all((ops.into_iter().chain([close]).chain(late), obedience), acts);
     }
 }

@@ -6,8 +6,8 @@ use motorpool_pool::{
     Input, Lessons, Measured, Pool, PoolConfig, Refusal, Reported, RequestId, StartFault,
 };
 use motorpool_vocab::{
-    Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, ModelId, Now, PhaseView,
-    Spawn, TryEnter,
+    Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, Lane, ModelId, Now,
+    PhaseView, Spawn, TryEnter,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,7 +61,22 @@ pub(crate) struct World {
 }
 
 pub(crate) fn key(model: &str) -> EngineKey {
-    EngineKey::new("llama-server", ModelId::new(model).expect("an id"), 0).expect("a key")
+    replica(model, 0)
+}
+
+pub(crate) fn replica(model: &str, replica: u32) -> EngineKey {
+    EngineKey::new("llama-server", ModelId::new(model).expect("an id"), replica).expect("a key")
+}
+
+/// A lease on `model` for a session.
+pub(crate) fn of_session(model: &str, session: &str) -> Ask {
+    let holder = Holder { session: Some(session.into()), ..Holder::default() };
+    Ask::lease(ModelId::new(model).expect("an id"), holder)
+}
+
+/// A lease on `model` in a lane.
+pub(crate) fn in_lane(model: &str, lane: Lane) -> Ask {
+    Ask::lease(ModelId::new(model).expect("an id"), Holder { lane, ..Holder::default() })
 }
 
 /// A catalog of models with declared MiB, or 0 for one that is estimated; `more` is TOML added to a model's file.
@@ -162,7 +177,7 @@ impl World {
             Action::StopPolitely { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Asked,
             Action::Kill { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Killed,
             Action::Open { spawn, key, gate, endpoint } => {
-                self.open.insert(key.clone(), Grant { key, spawn, endpoint, gate });
+                self.open.insert(key.clone(), Grant { key, spawn, endpoint, gate, slot: None });
             }
             Action::Close { spawn } => self.open.retain(|_, grant| grant.spawn != spawn),
             Action::Grant { id, grant } => {
@@ -308,6 +323,29 @@ impl World {
             self.ready(model);
         }
         id
+    }
+
+    /// What the lease of `id` was granted.
+    pub(crate) fn lease(&self, id: RequestId) -> &Grant {
+        self.leases.get(&id).unwrap_or_else(|| panic!("{id:?} has a lease, not {:?}", self.outcome(id)))
+    }
+
+    /// The replica whose lease `id` has.
+    pub(crate) fn replica_of(&self, id: RequestId) -> u32 {
+        self.lease(id).key.replica()
+    }
+
+    /// Replicas of `model` that serve.
+    pub(crate) fn serving(&self, model: &str) -> Vec<u32> {
+        let of_it = |k: &EngineKey| k.model().as_str() == model;
+        let mut serving: Vec<_> = self
+            .children
+            .values()
+            .filter(|(k, s)| of_it(k) && *s == Child::Serving)
+            .map(|(k, _)| k.replica())
+            .collect();
+        serving.sort_unstable();
+        serving
     }
 
     /// A lease ends; its guard counts it out at the gate before the pool is told.

@@ -14,7 +14,7 @@ async fn a_first_request_builds_and_later_ones_enter_by_themselves() {
     let others = [pool.acquire(ask("a")).await, pool.acquire(ask("a")).await];
     assert!(others.iter().flatten().all(|other| other.spawn() == Spawn(1) && other.endpoint() == lease.endpoint()));
     let entry = until(&pool, "a", |entry| entry.leases.len() == 3).await;
-    assert!(entry.leases.iter().all(|holder| holder.request == "a" && holder.since > motorpool_vocab::Now::ZERO));
+    assert!(entry.leases.iter().all(|l| l.holder.request == "a" && l.holder.since > motorpool_vocab::Now::ZERO));
     drop((lease, others));
     until(&pool, "a", |entry| entry.leases.is_empty() && entry.demand == 3).await;
     let numbers = std::iter::from_fn(|| events.try_recv().ok()).map(|event| event.seq).collect::<Vec<_>>();

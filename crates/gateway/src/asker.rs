@@ -1,0 +1,146 @@
+//! Who asks, and how urgently, by a request's own headers: [`Asker`].
+use crate::{
+    errors::Failure,
+    scan::{Findings, Key},
+};
+use http::HeaderMap;
+use motorpool_pool::Ask;
+use motorpool_vocab::{Holder, Lane, ModelId, Now};
+
+/// A name longer than this, in bytes, is refused: it is kept.
+const NAME_BYTES: usize = 256;
+
+/// Who asks, and how urgently.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) holder: Holder,
+    priority: Option<i32>,
+}
+
+impl Asker {
+    /// By `X-Motorpool-Session`, `-Lane`, `-Job`, `-Actor`, `-Parent` and `-Priority`. Without a session there, the
+    /// API's own `user` is one.
+    pub(crate) fn of(headers: &HeaderMap, found: &Findings, request: &str) -> Result<Self, Failure> {
+        let lane = match text(headers, "x-motorpool-lane")? {
+            None => Lane::default(),
+            Some(name) => Lane::from_name(&name)
+                .ok_or_else(|| wrong("`X-Motorpool-Lane` is `interactive`, `background` or `ambient`".into(), None))?,
+        };
+        let priority =
+            match text(headers, "x-motorpool-priority")? {
+                None => None,
+                Some(number) => Some(number.parse().ok().filter(|n| (-1000..=1000).contains(n)).ok_or_else(|| {
+                    wrong("`X-Motorpool-Priority` is a whole number from -1000 to 1000".into(), None)
+                })?),
+            };
+        let session = match text(headers, "x-motorpool-session")? {
+            None => found.raw(Key::User).and_then(user),
+            session => session,
+        };
+        let holder = Holder {
+            request: request.to_owned(),
+            lane,
+            session,
+            job: text(headers, "x-motorpool-job")?,
+            actor: text(headers, "x-motorpool-actor")?,
+            parent: text(headers, "x-motorpool-parent")?,
+            since: Now::ZERO,
+        };
+        Ok(Self { holder, priority })
+    }
+
+    /// Its wish for a lease on `model`.
+    pub(crate) fn ask(&self, model: ModelId) -> Ask {
+        Ask { priority: self.priority, ..Ask::lease(model, self.holder.clone()) }
+    }
+}
+
+/// The API's own name of a user; one that is no name, or too long to keep, is nobody's.
+fn user(raw: &[u8]) -> Option<String> {
+    let name: String = serde_json::from_slice(raw).ok()?;
+    (!name.is_empty() && name.len() <= NAME_BYTES).then_some(name)
+}
+
+fn text(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Failure> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    match value.to_str() {
+        Ok("") => Ok(None),
+        Ok(text) if text.len() <= NAME_BYTES => Ok(Some(text.to_owned())),
+        _ => Err(wrong(format!("`{name}` is no text of at most {NAME_BYTES} bytes"), None)),
+    }
+}
+
+fn wrong(message: String, param: Option<&'static str>) -> Failure {
+    Failure::InvalidRequest { message, param }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::Scan;
+    use http::HeaderValue;
+
+    fn found(body: &str) -> Findings {
+        let mut scan = Scan::new(&[]);
+        scan.feed(body.as_bytes()).expect("an object");
+        scan.finish().expect("whole")
+    }
+
+    fn of(headers: &[(&'static str, &str)], body: &str) -> Result<Asker, Failure> {
+        let pairs = headers
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value")));
+        Asker::of(&pairs.collect(), &found(body), "req_1")
+    }
+
+    #[test]
+    fn headers_say_who_asks_and_how_urgently() {
+        let asker = of(
+            &[
+                ("x-motorpool-session", "s"),
+                ("x-motorpool-lane", "background"),
+                ("x-motorpool-job", "j"),
+                ("x-motorpool-actor", "a"),
+                ("x-motorpool-parent", "req_0"),
+                ("x-motorpool-priority", "-7"),
+            ],
+            r#"{"user":"u"}"#,
+        )
+        .expect("right");
+        let some = |text: &str| Some(text.to_owned());
+        let holder = Holder {
+            request: "req_1".into(),
+            lane: Lane::Background,
+            session: some("s"),
+            job: some("j"),
+            actor: some("a"),
+            parent: some("req_0"),
+            since: Now::ZERO,
+        };
+        assert_eq!(asker.holder, holder);
+        assert_eq!(asker.ask(ModelId::new("m").expect("an id")).priority, Some(-7));
+    }
+
+    #[test]
+    fn the_user_of_a_body_is_its_session_when_no_header_names_one() {
+        let session = |body: &str| of(&[], body).expect("right").holder.session;
+        assert_eq!(session(r#"{"user":"\u0061lice"}"#).as_deref(), Some("alice"));
+        for body in ["{}", r#"{"user":""}"#, r#"{"user":null}"#, r#"{"user":7}"#] {
+            assert_eq!(session(body), None, "{body}");
+        }
+        assert_eq!(session(&format!(r#"{{"user":"{}"}}"#, "u".repeat(257))), None);
+    }
+
+    #[test]
+    fn what_nobody_can_mean_is_refused() {
+        let long = "s".repeat(257);
+        for (name, value) in [
+            ("x-motorpool-lane", "fast"),
+            ("x-motorpool-priority", "1001"),
+            ("x-motorpool-priority", "high"),
+            ("x-motorpool-session", &long),
+        ] {
+            assert!(matches!(of(&[(name, value)], "{}"), Err(Failure::InvalidRequest { .. })), "{name}: {value}");
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! [`World`]: the pool and a shell made of nothing.
+use super::trace::{Parent, Place, Setting, Step, Telling, Which, Wish};
+use crate::{
+    Action, Answer, Ask, Beside, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Force, Grant, Host, Input,
+    Lessons, Measured, Pool, PoolConfig, Refusal, RequestId, StartFault,
+};
+use motorpool_catalog::{Catalog, Model, ModelSource, Replicas, shipped};
+use motorpool_vocab::{
+    Bytes, Endpoint, EngineKey, EntryView, Event, FailureClass, Holder, ModelId, Now, PhaseView, Spawn, TryEnter,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The engine of every model of a trace.
+const ENGINE: &str = "llama-server";
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With a lease of this child.
+    Granted(Granted),
+    /// The model is there.
+    Loaded(EngineKey),
+    /// No.
+    Refused(Refusal),
+    /// An operator was answered.
+    Answered(Answer),
+}
+
+/// Who granted a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The engine.
+    pub key: EngineKey,
+    /// Its child.
+    pub spawn: Spawn,
+}
+
+/// What the shell does with a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Child {
+    /// It loads.
+    Loading,
+    /// It serves.
+    Serving,
+    /// It was asked to end.
+    Asked,
+    /// It was killed.
+    Killed,
+}
+
+/// The pool and a shell made of nothing.
+#[derive(Debug)]
+pub struct World {
+    pub(super) pool: Pool,
+    pub(super) setting: Setting,
+    pub(super) now: Now,
+    pub(super) outcomes: BTreeMap<RequestId, Vec<Outcome>>,
+    /// Every request that was made and wants an answer, with its terms.
+    pub(super) asked: BTreeMap<RequestId, Option<Ask>>,
+    pub(super) asked_at: BTreeMap<RequestId, Now>,
+    pub(super) cancelled: BTreeSet<RequestId>,
+    pub(super) leases: BTreeMap<RequestId, (Grant, Holder)>,
+    pub(super) children: BTreeMap<Spawn, (EngineKey, Child)>,
+    pub(super) checks: Vec<(BuildId, EngineKey)>,
+    pub(super) open: BTreeMap<EngineKey, Grant>,
+    pub(super) events: Vec<Event>,
+    /// With what was there that never goes.
+    pub(super) denials: Vec<(Denial, Bytes)>,
+    /// What gates count and the pool was not told.
+    pub(super) untold: BTreeMap<RequestId, Vec<Input>>,
+    /// Children whose leases somebody ended by force.
+    pub(super) forced: BTreeSet<Spawn>,
+    pub(super) closing: bool,
+}
+
+impl World {
+    /// As it is at the beginning of a trace; names that are no ids are left out.
+    pub fn new(setting: &Setting) -> Self {
+        let mib = |n| Bytes::mib(n);
+        let host = Host { ram: mib(1 << 31), budget: BudgetSetting::explicit(mib(setting.budget)), ..Host::default() };
+        let models = setting.models.iter().filter_map(|model| {
+            let source = ModelSource::File(format!("/models/{}.gguf", model.id).into());
+            let mut made = Model::new(ModelId::new(&model.id).ok()?, ENGINE, source);
+            made.declared = Some(mib(model.mib));
+            made.priority = model.priority;
+            [made.pinned, made.home] = model.stays;
+            made.replicas = Replicas { min: model.replicas.0, max: model.replicas.1 };
+            Some(made)
+        });
+        let catalog = Catalog::new(shipped().0, models.collect()).unwrap_or_default();
+        let config = PoolConfig { host, ..PoolConfig::default() };
+        Self {
+            pool: Pool::new(config, Arc::new(catalog), Spawn(1)),
+            setting: setting.clone(),
+            now: Now::from_nanos(1_000_000_000_000),
+            outcomes: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            asked_at: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+            leases: BTreeMap::new(),
+            children: BTreeMap::new(),
+            checks: Vec::new(),
+            open: BTreeMap::new(),
+            events: Vec::new(),
+            denials: Vec::new(),
+            untold: BTreeMap::new(),
+            forced: BTreeSet::new(),
+            closing: false,
+        }
+    }
+
+    /// What is the time, since the beginning of the clock.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// Lets one thing happen; what the pool wanted done for it, in order.
+    pub fn step(&mut self, step: &Step) -> Vec<Action> {
+        match step {
+            Step::Acquire(id, model, wish) => self.acquire(*id, model, wish),
+            Step::Load(id, model) => match ModelId::new(model) {
+                Ok(model) => self.ask(*id, Ask::resident(model)),
+                Err(_) => vec![],
+            },
+            Step::Enter(id, model, telling) => self.enter(*id, model, *telling),
+            Step::Leave(id, telling) => self.leave(*id, *telling),
+            Step::Tell(id) => self.tell(*id),
+            Step::Cancel(id) => self.cancel(*id),
+            Step::Check(at, found) => self.check(at, *found),
+            Step::Progress(at) => {
+                self.with_child(at, Child::Loading, |spawn| Input::Progress { spawn, per_mille: Some(500) })
+            }
+            Step::Ready(at, width) => self.ready(at, *width),
+            Step::Gone(at, which) => self.gone(at, *which),
+            Step::UnloadIdle(..) | Step::Evict(..) | Step::ReleaseIdle(_) => self.unload(step),
+            Step::Reconcile(id, model, n) => match ModelId::new(model) {
+                Ok(model) => self.operate(*id, Input::Reconcile { id: *id, targets: [(model, *n)].into() }),
+                Err(_) => vec![],
+            },
+            Step::Withdraw(id, ticket) => self.operate(*id, Input::Withdraw { id: *id, ticket: *ticket }),
+            Step::Move(id, ticket, direction) => {
+                self.operate(*id, Input::Move { id: *id, ticket: *ticket, direction: *direction })
+            }
+            Step::Pass(ms) => self.pass(Duration::from_millis(*ms)),
+            Step::OldNews(spawn) => self.old_news(Spawn(*spawn)),
+            Step::Retire(id) => {
+                self.closing = true;
+                self.operate(*id, Input::Retire { id: *id })
+            }
+            Step::Shutdown(id) => {
+                self.closing = true;
+                self.forced.extend(self.children.keys());
+                self.operate(*id, Input::Shutdown { id: *id })
+            }
+            Step::Obey => self.obey(),
+        }
+    }
+
+    /// Hands an input to the pool and does what it wants.
+    pub(super) fn feed(&mut self, input: Input) -> Vec<Action> {
+        let actions = self.pool.on_event(self.now, input);
+        for action in &actions {
+            self.perform(action);
+        }
+        actions
+    }
+
+    fn perform(&mut self, action: &Action) {
+        match action {
+            Action::Check { build, key, .. } => self.checks.push((*build, key.clone())),
+            Action::Start { spawn, launch } => {
+                self.children.insert(*spawn, (launch.key.clone(), Child::Loading));
+            }
+            Action::StopPolitely { spawn } => self.turn(*spawn, Child::Asked),
+            Action::Kill { spawn } => self.turn(*spawn, Child::Killed),
+            Action::Open { spawn, key, gate, endpoint } => {
+                let (gate, endpoint) = (Arc::clone(gate), endpoint.clone());
+                self.open.insert(key.clone(), Grant { key: key.clone(), spawn: *spawn, endpoint, gate, slot: None });
+            }
+            Action::Close { spawn } => self.open.retain(|_, grant| grant.spawn != *spawn),
+            Action::Grant { id, grant } => {
+                let asker = self.asked.get(id).and_then(Option::as_ref).map(|ask| ask.holder.clone());
+                self.leases.insert(*id, (grant.clone(), asker.unwrap_or_default()));
+                self.end(*id, Outcome::Granted(Granted { key: grant.key.clone(), spawn: grant.spawn }));
+            }
+            Action::Loaded { id, key } => self.end(*id, Outcome::Loaded(key.clone())),
+            Action::Refuse { id, refusal } => self.end(*id, Outcome::Refused(refusal.clone())),
+            Action::Reply { id, answer } => self.end(*id, Outcome::Answered(answer.clone())),
+            Action::Publish(event) => self.events.push(event.clone()),
+            Action::Deny(denial) => self.denials.push((denial.clone(), self.fixed())),
+            Action::Notice { .. } | Action::Look | Action::Learn { .. } => {}
+        }
+    }
+
+    fn turn(&mut self, spawn: Spawn, to: Child) {
+        if let Some((_, child)) = self.children.get_mut(&spawn) {
+            *child = to;
+        }
+    }
+
+    fn end(&mut self, id: RequestId, outcome: Outcome) {
+        self.outcomes.entry(id).or_default().push(outcome);
+    }
+
+    fn ask(&mut self, id: RequestId, ask: Ask) -> Vec<Action> {
+        self.asked.insert(id, Some(ask.clone()));
+        self.asked_at.insert(id, self.now);
+        self.feed(Input::Acquire { id, ask })
+    }
+
+    fn acquire(&mut self, id: RequestId, model: &str, wish: &Wish) -> Vec<Action> {
+        let Ok(model) = ModelId::new(model) else { return vec![] };
+        let holder = Holder {
+            request: format!("r{}", id.0),
+            lane: wish.lane,
+            session: wish.session.clone(),
+            actor: wish.actor.clone(),
+            parent: (wish.parent == Parent::Some).then(|| "another".to_owned()),
+            ..Holder::default()
+        };
+        let ask = Ask {
+            drain_wait: wish.drain.map(Duration::from_secs),
+            queue_wait: wish.queue.map(Duration::from_secs),
+            replica: wish.replica,
+            priority: wish.priority,
+            ..Ask::lease(model, holder)
+        };
+        self.ask(id, ask)
+    }
+
+    fn operate(&mut self, id: RequestId, input: Input) -> Vec<Action> {
+        self.asked.insert(id, None);
+        self.feed(input)
+    }
+
+    fn unload(&mut self, step: &Step) -> Vec<Action> {
+        match step {
+            Step::UnloadIdle(id, at) => match key_of(at) {
+                Some(key) => self.operate(*id, Input::UnloadIdle { id: *id, key }),
+                None => vec![],
+            },
+            Step::Evict(id, at, force) => {
+                let Some(key) = key_of(at) else { return vec![] };
+                if *force == Force::Yes {
+                    let of_it = self.children.iter().filter(|(_, (k, _))| *k == key).map(|(spawn, _)| *spawn);
+                    self.forced.extend(of_it);
+                }
+                self.operate(*id, Input::Evict { id: *id, key, force: *force })
+            }
+            Step::ReleaseIdle(id) => self.operate(*id, Input::ReleaseIdle { id: *id }),
+            _ => vec![],
+        }
+    }
+
+    fn enter(&mut self, id: RequestId, model: &str, telling: Telling) -> Vec<Action> {
+        let of_it = self.open.values().filter(|grant| grant.key.model().as_str() == model);
+        let best = of_it.filter(|grant| !grant.gate.is_closed()).min_by_key(|grant| grant.gate.granted());
+        let Some(grant) = best.filter(|grant| grant.gate.try_enter() == TryEnter::Entered).cloned() else {
+            return vec![];
+        };
+        let holder = Holder { request: format!("r{}", id.0), ..Holder::default() };
+        let news = Input::Entered { id, spawn: grant.spawn, holder: holder.clone() };
+        self.leases.insert(id, (grant, holder));
+        self.news(id, news, telling)
+    }
+
+    fn leave(&mut self, id: RequestId, telling: Telling) -> Vec<Action> {
+        let Some((grant, _)) = self.leases.remove(&id) else { return vec![] };
+        grant.gate.leave();
+        self.news(id, Input::Left { id, spawn: grant.spawn }, telling)
+    }
+
+    /// News of one lease are told in order.
+    fn news(&mut self, id: RequestId, news: Input, telling: Telling) -> Vec<Action> {
+        self.untold.entry(id).or_default().push(news);
+        if telling == Telling::Later { vec![] } else { self.tell(id) }
+    }
+
+    fn tell(&mut self, id: RequestId) -> Vec<Action> {
+        let news = self.untold.remove(&id).unwrap_or_default();
+        news.into_iter().flat_map(|news| self.feed(news)).collect()
+    }
+
+    fn cancel(&mut self, id: RequestId) -> Vec<Action> {
+        if !self.asked.contains_key(&id) || self.outcomes.contains_key(&id) || !self.cancelled.insert(id) {
+            return vec![];
+        }
+        self.feed(Input::Cancel { id })
+    }
+
+    fn check(&mut self, at: &Place, found: Result<(), ()>) -> Vec<Action> {
+        let Some(n) = self.checks.iter().position(|(_, key)| Some(key) == key_of(at).as_ref()) else { return vec![] };
+        let (build, _) = self.checks.remove(n);
+        let fault = |()| StartFault { class: FailureClass::ModelCorrupt, message: "bad magic".into(), tail: vec![] };
+        self.feed(Input::Checked { build, result: found.map(|()| facts()).map_err(fault) })
+    }
+
+    /// The child of this engine that is in this state.
+    pub(super) fn child(&self, at: &Place, state: Child) -> Option<Spawn> {
+        let key = key_of(at)?;
+        self.children.iter().find(|(_, (k, s))| *k == key && *s == state).map(|(spawn, _)| *spawn)
+    }
+
+    fn with_child(&mut self, at: &Place, state: Child, make: impl FnOnce(Spawn) -> Input) -> Vec<Action> {
+        match self.child(at, state) {
+            Some(spawn) => self.feed(make(spawn)),
+            None => vec![],
+        }
+    }
+
+    fn ready(&mut self, at: &Place, width: u32) -> Vec<Action> {
+        let Some(spawn) = self.child(at, Child::Loading) else { return vec![] };
+        self.turn(spawn, Child::Serving);
+        self.feed(Input::Ready { spawn, endpoint: Endpoint::Tcp(1), width })
+    }
+
+    fn gone(&mut self, at: &Place, which: Which) -> Vec<Action> {
+        let Some(key) = key_of(at) else { return vec![] };
+        let mut of_it = self.children.iter().filter(|(_, (k, _))| *k == key).map(|(spawn, _)| *spawn);
+        let spawn = if which == Which::Oldest { of_it.next() } else { of_it.next_back() };
+        spawn.map_or_else(Vec::new, |spawn| self.end_child(spawn))
+    }
+
+    pub(super) fn end_child(&mut self, spawn: Spawn) -> Vec<Action> {
+        self.children.remove(&spawn);
+        self.feed(Input::Gone { spawn, exit: Exit::default() })
+    }
+
+    /// Time passes, stopping at every deadline on the way.
+    fn pass(&mut self, within: Duration) -> Vec<Action> {
+        let end = self.now.after(within);
+        let mut actions = Vec::new();
+        while let Some(at) = self.pool.deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            actions.extend(self.feed(Input::Tick));
+            // One that stays due is found by the rules.
+            if self.pool.deadline().is_some_and(|at| at <= self.now) {
+                break;
+            }
+        }
+        self.now = end;
+        actions
+    }
+
+    fn old_news(&mut self, spawn: Spawn) -> Vec<Action> {
+        if self.children.contains_key(&spawn) {
+            return vec![];
+        }
+        let measured = Measured { private: Some(Bytes::gib(9)), ..Measured::default() };
+        [
+            Input::Gone { spawn, exit: Exit::default() },
+            Input::Progress { spawn, per_mille: Some(999) },
+            Input::Launched { spawn, pid: 1 },
+            Input::Measured { spawn, measured },
+            Input::Ready { spawn, endpoint: Endpoint::Tcp(1), width: 9 },
+        ]
+        .into_iter()
+        .flat_map(|news| self.feed(news))
+        .collect()
+    }
+
+    /// All that the pool wants done is done, until it wants nothing more.
+    fn obey(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        // What never ends by itself ends here.
+        for _ in 0..1000 {
+            let check = (!self.checks.is_empty()).then(|| self.checks.remove(0));
+            let child = self.children.iter().find(|(_, (_, s))| *s != Child::Serving).map(|(n, (_, s))| (*n, *s));
+            actions.extend(match (check, child) {
+                (Some((build, _)), _) => self.feed(Input::Checked { build, result: Ok(facts()) }),
+                (None, Some((spawn, Child::Loading))) => {
+                    self.turn(spawn, Child::Serving);
+                    self.feed(Input::Ready { spawn, endpoint: Endpoint::Tcp(1), width: 2 })
+                }
+                (None, Some((spawn, _))) => self.end_child(spawn),
+                (None, None) => break,
+            });
+        }
+        actions
+    }
+
+    /// What pinned engines and stuck children hold.
+    fn fixed(&self) -> Bytes {
+        let pinned = |e: &EntryView| self.setting.models.iter().any(|m| m.stays[0] && m.id == e.key.model().as_str());
+        let entries = self.pool.snapshot(self.now).entries.into_iter();
+        let stays = entries.filter(|e| e.phase == PhaseView::Stuck || e.phase != PhaseView::Stopping && pinned(e));
+        Bytes::sum(stays.map(|e| e.reserved))
+    }
+
+    /// What a model of the trace takes.
+    pub(super) fn size_of(&self, key: &EngineKey) -> Bytes {
+        let of_it = self.setting.models.iter().find(|model| model.id == key.model().as_str());
+        Bytes::mib(of_it.map_or(0, |model| model.mib))
+    }
+}
+
+pub(super) fn key_of((model, replica): &Place) -> Option<EngineKey> {
+    EngineKey::new(ENGINE, ModelId::new(model).ok()?, *replica).ok()
+}
+
+fn facts() -> Facts {
+    Facts {
+        program: "/bin/engine".into(),
+        model_path: "/models/x.gguf".into(),
+        files: vec![],
+        context_length: Some(8192),
+        architecture: Some("llama".into()),
+        shape: None,
+        beside: Beside::default(),
+        calibration: Calibration::default(),
+        learned: Lessons::default(),
+    }
+}
