@@ -38,10 +38,11 @@ impl Pool {
         }
     }
 
-    /// Why one more may not wait, if that is so. Who only wants to find a model there does not count.
+    /// Why one more may not wait, if that is so. Who only wants to find a model there does not count, nor who is less
+    /// urgent: that waits as long as it must, and would lock others out.
     fn crowded(&self, ask: &Ask) -> Option<Refusal> {
         let terms = self.config.queue;
-        let lease = |t: &&Ticket| t.ask.want == Want::Lease;
+        let lease = |t: &&Ticket| t.ask.want == Want::Lease && t.ask.holder.lane <= ask.holder.lane;
         let of_it = |t: &&Ticket| t.ask.model == ask.model;
         if ask.want != Want::Lease || self.tickets.len() < terms.per_model.min(terms.in_all) {
             return None;

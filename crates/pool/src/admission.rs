@@ -315,12 +315,12 @@ impl Pool {
         }
     }
 
-    /// A line without a child is given back at once.
+    /// A line without a child is given back at once. No byte came back by that, so nobody tries again for it.
     fn give_up_line(&mut self, now: Now, entry: EntryId) {
         let Some(admission) = self.entries[entry].admission() else { return };
         let (spawn, key) = (admission.spawn, self.entries[entry].key.clone());
         self.by_spawn.remove(&spawn);
-        self.release(spawn);
+        self.ledger.release(spawn);
         self.publish(now, EventKind::Released { key, spawn });
     }
 

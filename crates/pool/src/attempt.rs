@@ -4,13 +4,13 @@
 //! wants so many engines of a model has idle engines stopped that nobody asked to be there. One that finds no room is
 //! *deferred*: an event, never a denial. A ticket that joins makes it a build like any other.
 use crate::{
-    Pool,
+    Pool, Refusal,
     entry::{EntryId, Evicted, Phase},
     room::Spoken,
 };
 use motorpool_broker::{Candidate, Query, Room, pick_room};
 use motorpool_vocab::{EventKind, Now, StopReason};
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// A further attempt is made after so long, or when bytes came back.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -119,6 +119,8 @@ impl Pool {
 
     /// Judges a build that nobody waits for: it starts, waits for what leaves for it, or is put off.
     pub(crate) fn settle_attempt(&mut self, now: Now, entry: EntryId, spoken: &Spoken) {
+        // Whoever waited for it left, and with them the right to drain.
+        self.drain_for(now, entry, &BTreeSet::new());
         let Some(mut room) = self.judge_attempt(now, entry, spoken) else { return };
         if self.is_drafted_anew(entry, &room) {
             let Some(again) = self.judge_attempt(now, entry, spoken) else { return };
@@ -138,6 +140,8 @@ impl Pool {
             Room::Never(proof) => {
                 let denial = self.denial_for(entry, proof);
                 self.defer(now, entry, denial.to_string());
+                // Ambient work waits for room, not for what will never be.
+                self.refuse_all(now, entry, &Refusal::CapacityDenied(Box::new(denial)));
             }
             Room::Wait(_) | Room::Evict { .. } | Room::Drain { .. } => {
                 self.defer(now, entry, "there is no room without stopping others".into());

@@ -32,6 +32,18 @@ pub struct Ask {
     /// How important it is among those that wait in its lane, and to those whose room it needs; the greater is first.
     /// `None`: 0 in the lane, the model's own to others.
     pub priority: Option<i32>,
+    /// Who says which slot of the engine is used.
+    pub slots: SlotChoice,
+}
+
+/// Who says which slot of an engine a request uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlotChoice {
+    /// The pool, for a session: the lease names it and the caller passes it on.
+    #[default]
+    Pool,
+    /// The engine, or the request itself: no slot is named, nor counted as taken.
+    Engine,
 }
 
 /// What an acquire ends with.
@@ -46,7 +58,9 @@ pub enum Want {
 impl Ask {
     /// A lease on `model` for `holder`, on the configured terms.
     pub fn lease(model: ModelId, holder: Holder) -> Self {
-        Self { model, want: Want::Lease, holder, drain_wait: None, queue_wait: None, replica: None, priority: None }
+        let (drain_wait, queue_wait, replica, priority) = (None, None, None, None);
+        let slots = SlotChoice::default();
+        Self { model, want: Want::Lease, holder, drain_wait, queue_wait, replica, priority, slots }
     }
 
     /// `model` made resident, on the configured terms.

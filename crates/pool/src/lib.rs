@@ -81,7 +81,7 @@ pub use fallback::OnCpuFallback;
 pub use found::{CardFigures, CardSight, Facts, Measured, MemorySight, Tenant};
 pub use input::{
     Action, Answer, Ask, BuildId, Direction, Exit, Force, Grant, Held, Input, Launch, Reconciled, RequestId,
-    StartFault, Want,
+    SlotChoice, StartFault, Want,
 };
 pub use learned::Lessons;
 pub use motorpool_broker::{

@@ -22,7 +22,11 @@ use motorpool_vocab::{CloseIfIdle, Lane, ModelId, Now, Spawn, StopReason};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
+
+/// What went because memory ran low stays away so long: at once it would only have to go again.
+const SHORT_OF_MEMORY: Duration = Duration::from_mins(2);
 
 /// What is remembered for that.
 #[derive(Debug)]
@@ -75,10 +79,10 @@ impl Pool {
         self.begin_ambient(now);
     }
 
-    /// At least so many engines of a model stay.
+    /// So many engines of a model are to be there once it is used: as operators want, else as it says itself.
     fn floor(&self, model: &ModelId) -> u32 {
         let least = self.catalog.model(model).map_or(1, |model| model.replicas.min);
-        self.upkeep.targets.get(model).copied().unwrap_or(least).max(1)
+        self.upkeep.targets.get(model).copied().unwrap_or(least)
     }
 
     fn members(&self, model: &ModelId) -> Vec<EntryId> {
@@ -115,14 +119,17 @@ impl Pool {
         self.tear_down(now, entry, StopReason::ScaleDown);
     }
 
-    /// The highest replica, if it is beyond the least and idle, and when it is to stop.
+    /// The highest replica, if there are more than the least and it is idle, and when it is to stop. The last one of a
+    /// model is nobody's surplus.
     fn surplus(&self, model: &ModelId) -> Option<(EntryId, Now)> {
         let lives = |entry: &EntryId| !matches!(self.entries[*entry].phase, Phase::Idle | Phase::Stopping { .. });
-        let (replica, entry) = self.family(model)?.iter().rev().find(|(_, entry)| lives(entry))?;
+        let living: Vec<EntryId> = self.members(model).into_iter().filter(lives).collect();
+        let least = usize::try_from(self.floor(model).max(1)).unwrap_or(usize::MAX);
+        let entry = living.last().filter(|_| living.len() > least)?;
         let target = &self.entries[*entry];
         let idle = target.serving().filter(|s| !s.drain.is_active() && !self.is_busy(*entry))?;
         let unused_since = target.last_use.unwrap_or(idle.ready_at);
-        (*replica >= self.floor(model)).then(|| (*entry, unused_since.after(self.config.scale.scale_down_after)))
+        Some((*entry, unused_since.after(self.config.scale.scale_down_after)))
     }
 
     /// One more replica, for those who wait or for the least there is to be.
@@ -136,12 +143,13 @@ impl Pool {
         }
         let waits = members.iter().any(|entry| self.waits_long(now, *entry));
         let floor = self.floor(&model.id);
-        let (most, purpose) = if waits { (model.replicas.max, Purpose::FanOut) } else { (floor, Purpose::Least) };
+        let (most, purpose) =
+            if waits { (model.replicas.max.max(floor), Purpose::FanOut) } else { (floor, Purpose::Least) };
         let is_free = |replica: &u32| {
             let entry = self.family(&model.id).and_then(|family| family.get(replica));
             entry.is_none_or(|entry| {
                 let idle = matches!(self.entries[*entry].phase, Phase::Idle);
-                idle && (purpose == Purpose::FanOut || self.may_come_back(*entry))
+                idle && (purpose == Purpose::FanOut || self.may_come_back(now, *entry))
             })
         };
         let enough = u32::try_from(serves).is_ok_and(|n| n >= most);
@@ -166,25 +174,26 @@ impl Pool {
     }
 
     /// Nobody wanted its engine gone for a reason that still holds.
-    fn may_come_back(&self, entry: EntryId) -> bool {
-        let reason = self.entries[entry].last_exit.as_ref().map(|exit| exit.reason);
-        !matches!(
-            reason,
-            Some(
-                StopReason::User
-                    | StopReason::Overflow
-                    | StopReason::MemoryPressure
-                    | StopReason::Idle
-                    | StopReason::Reload
-            )
-        )
+    fn may_come_back(&self, now: Now, entry: EntryId) -> bool {
+        self.comes_back_at(entry).is_some_and(|at| at <= now)
+    }
+
+    /// From when on an engine that was stopped may come back by itself; `None`: it was somebody's wish, and waits for
+    /// another.
+    fn comes_back_at(&self, entry: EntryId) -> Option<Now> {
+        let Some(exit) = &self.entries[entry].last_exit else { return Some(Now::ZERO) };
+        match exit.reason {
+            StopReason::User | StopReason::Idle => None,
+            StopReason::Overflow | StopReason::MemoryPressure => Some(exit.ended_at.after(SHORT_OF_MEMORY)),
+            _ => Some(Now::ZERO),
+        }
     }
 
     fn bring_home(&mut self, now: Now) {
         for model in self.upkeep.home.clone() {
             for replica in 0..self.floor(&model.id) {
                 let Some(entry) = self.entry_at(now, &model, replica) else { continue };
-                if self.may_come_back(entry) {
+                if self.may_come_back(now, entry) {
                     self.begin_attempt(now, entry, Purpose::Home);
                 }
             }
@@ -253,9 +262,9 @@ impl Pool {
         let surplus = wide().filter_map(|model| Some(self.surplus(model)?.1));
         let held_back = self.entries.values().filter(|e| e.waiting().is_some()).map(|e| e.backoff.until());
         let trying = self.entries.values().filter(|e| e.waiting().is_some() && e.attempts.is_on());
-        let missing = self.missing().map(|entry| {
+        let missing = self.missing().filter_map(|entry| {
             let target = &self.entries[entry];
-            target.attempts.due_at().max(target.backoff.until())
+            Some(target.attempts.due_at().max(target.backoff.until()).max(self.comes_back_at(entry)?))
         });
         let quiet = self.ambient_entries().into_iter().filter_map(|entry| self.quiet_from(entry));
         slots

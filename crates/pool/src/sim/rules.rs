@@ -10,6 +10,7 @@
 //! | P8 | what is denied would not fit with everything gone that can go |
 //! | P9, P12 | the ledger is what children were charged, and who has none holds nothing |
 //! | P11 | after a retire or a shutdown nothing is begun, and at the end nothing is left |
+//! | drain | an engine is drained only for builds that wait for room, that somebody waits for and that know of it |
 //! | queue | background work leaves a slot, nobody waits beyond the limits, no slot is given twice |
 //! | gates | closed exactly while somebody drains or the pool closes; marked exactly while somebody waits |
 //! | session | a session that comes back to a replica with a slot to spare is served there |
@@ -183,6 +184,7 @@ impl Run {
         self.check_tickets(snapshot)?;
         Self::check_queues(snapshot)?;
         self.check_gates(snapshot)?;
+        self.check_drains()?;
         self.check_waiters(snapshot)?;
         self.check_denials(snapshot)
     }
@@ -302,6 +304,20 @@ impl Run {
             hold("gates", entered != wanted, || {
                 format!("somebody waits: {wanted}, one may enter {}: {entered}", entry.key)
             })?;
+        }
+        Ok(())
+    }
+
+    fn check_drains(&self) -> Held {
+        let pool = &self.world.pool;
+        for (victim, entry) in &pool.entries {
+            let waiters = entry.serving().into_iter().flat_map(|serving| serving.drain.waiters.iter());
+            for waiter in waiters {
+                let knows = pool.entries[*waiter].waiting().is_some_and(|waiting| waiting.drains.contains(&victim));
+                hold("drain", knows && !pool.is_background(*waiter), || {
+                    format!("{} is drained for {}, which does not wait for it", entry.key, pool.entries[*waiter].key)
+                })?;
+            }
         }
         Ok(())
     }
