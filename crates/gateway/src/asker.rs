@@ -4,7 +4,7 @@ use crate::{
     scan::{Findings, Key},
 };
 use http::HeaderMap;
-use motorpool_pool::Ask;
+use motorpool_pool::{Ask, Want};
 use motorpool_vocab::{Holder, Lane, ModelId, Now};
 
 /// A name longer than this, in bytes, is refused: it is kept.
@@ -18,9 +18,8 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// By `X-Motorpool-Session`, `-Lane`, `-Job`, `-Actor`, `-Parent` and `-Priority`. Without a session there, the
-    /// API's own `user` is one.
-    pub(crate) fn of(headers: &HeaderMap, found: &Findings, request: &str) -> Result<Self, Failure> {
+    /// By `X-Motorpool-Session`, `-Lane`, `-Job`, `-Actor`, `-Parent` and `-Priority`.
+    pub(crate) fn of(headers: &HeaderMap, request: &str) -> Result<Self, Failure> {
         let lane = match text(headers, "x-motorpool-lane")? {
             None => Lane::default(),
             Some(name) => Lane::from_name(&name)
@@ -33,14 +32,10 @@ impl Asker {
                     wrong("`X-Motorpool-Priority` is a whole number from -1000 to 1000".into(), None)
                 })?),
             };
-        let session = match text(headers, "x-motorpool-session")? {
-            None => found.raw(Key::User).and_then(user),
-            session => session,
-        };
         let holder = Holder {
             request: request.to_owned(),
             lane,
-            session,
+            session: text(headers, "x-motorpool-session")?,
             job: text(headers, "x-motorpool-job")?,
             actor: text(headers, "x-motorpool-actor")?,
             parent: text(headers, "x-motorpool-parent")?,
@@ -49,9 +44,21 @@ impl Asker {
         Ok(Self { holder, priority })
     }
 
+    /// Without a session in its headers, the API's own `user` is one.
+    pub(crate) fn or_user(mut self, found: &Findings) -> Self {
+        self.holder.session = self.holder.session.or_else(|| found.raw(Key::User).and_then(user));
+        self
+    }
+
     /// Its wish for a lease on `model`.
     pub(crate) fn ask(&self, model: ModelId) -> Ask {
         Ask { priority: self.priority, ..Ask::lease(model, self.holder.clone()) }
+    }
+
+    /// Its wish that `model` be there before its body is. `None`: it is not so urgent that others had to go for a request
+    /// that may never be whole.
+    pub(crate) fn ask_early(&self, model: ModelId) -> Option<Ask> {
+        (self.holder.lane == Lane::Interactive).then(|| Ask { want: Want::Resident, ..self.ask(model) })
     }
 }
 
@@ -90,7 +97,7 @@ mod tests {
         let pairs = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value")));
-        Asker::of(&pairs.collect(), &found(body), "req_1")
+        Ok(Asker::of(&pairs.collect(), "req_1")?.or_user(&found(body)))
     }
 
     #[test]
@@ -129,6 +136,17 @@ mod tests {
             assert_eq!(session(body), None, "{body}");
         }
         assert_eq!(session(&format!(r#"{{"user":"{}"}}"#, "u".repeat(257))), None);
+    }
+
+    #[test]
+    fn only_who_watches_has_a_model_loaded_before_the_body_is_whole() {
+        let early = |lane: &str| {
+            let asker = of(&[("x-motorpool-lane", lane), ("x-motorpool-session", "s")], "{}").expect("right");
+            asker.ask_early(ModelId::new("m").expect("an id"))
+        };
+        let ask = early("interactive").expect("early");
+        assert_eq!((ask.want, ask.holder.session.as_deref()), (Want::Resident, Some("s")));
+        assert_eq!((early("background"), early("ambient")), (None, None));
     }
 
     #[test]

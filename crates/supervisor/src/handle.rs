@@ -188,7 +188,8 @@ impl PoolHandle {
         self.make_resident(Ask { replica: Some(replica), ..Ask::resident(model) }).await
     }
 
-    async fn make_resident(&self, ask: Ask) -> Result<EngineKey, Refusal> {
+    /// Makes what is asked for resident, without a lease. Dropping the future cancels.
+    pub async fn make_resident(&self, ask: Ask) -> Result<EngineKey, Refusal> {
         let id = self.number();
         self.ask(id, |answer| Post::Load { id, ask, answer }).await.unwrap_or(Err(Refusal::ShuttingDown))
     }
