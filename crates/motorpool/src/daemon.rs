@@ -143,6 +143,7 @@ async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Fail
         locate: Box::new(move |model| locate_model(&store, model)),
         calibrate: Box::new(move |program| calibration_of(&for_calibration, program)),
         devices: Devices { drivers, graphics, survey: survey_again(dirs, settings) },
+        panics: settings::panics()?,
         on_denial: Box::new(move |denial| log::deny(format, denial)),
     };
     let pool = pool_config(&settings.config, host)?;

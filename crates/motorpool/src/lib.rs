@@ -21,6 +21,7 @@
 //!             locate: Box::new(|model| Ok(format!("/srv/models/{}.gguf", model.id).into())),
 //!             calibrate: Box::new(|_| Default::default()),
 //!             devices: supervisor::Devices::default(),
+//!             panics: Default::default(),
 //!             on_denial: Box::new(|denial| eprintln!("{denial}")),
 //!         };
 //!         let handle = supervisor::start(settings, catalog.clone(), pool::PoolConfig::default())?;

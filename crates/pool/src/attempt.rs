@@ -127,6 +127,9 @@ impl Pool {
             room = again;
         }
         self.note_placement(entry, &room);
+        if room.placement().is_some_and(|placement| self.is_paused(now, &placement.claim)) {
+            return self.refuse_paused(now, entry);
+        }
         let Some(Attempt { purpose, until }) = self.entries[entry].attempts.current else { return };
         let patient = purpose == Purpose::Reconcile && now < until;
         match room {

@@ -1,6 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    CardSight, Denial, Experience, Facts, Host, LaunchPlan, Measured, MemorySight, Outlook, Prospect, Refusal, Split,
+    CardSight, Denial, Experience, Facts, GpuPause, Host, LaunchPlan, Measured, MemorySight, Outlook, Prospect,
+    Refusal, Split,
 };
 use motorpool_catalog::Model;
 use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
@@ -234,6 +235,8 @@ pub enum Input {
     },
     /// The machine, or what the operator lets us use of it, is another from now on.
     Host(Host),
+    /// The graphics driver panicked; `None`: long enough ago.
+    GpuPause(Option<GpuPause>),
     /// A deadline is due.
     Tick,
 }

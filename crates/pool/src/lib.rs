@@ -57,6 +57,7 @@ mod input;
 mod learned;
 mod outlook;
 mod overflow;
+mod pause;
 mod pool;
 mod pressure;
 mod queue;
@@ -90,6 +91,7 @@ pub use motorpool_broker::{
     Placement, Policy, Proof, RefusedContext, Reported, Side, SizedBy, Source, Spillover, Split, Which,
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
+pub use pause::GpuPause;
 pub use pool::{Pool, PoolConfig};
 pub use queue::{Affinity, Descent, Occupied, Queued, Quiet, pick_ticket};
 pub use refusal::Refusal;

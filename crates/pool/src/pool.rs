@@ -1,6 +1,6 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
-    Action, Answer, BuildId, Input, LoadSlots, OnCpuFallback, OnDeadline, QueueTerms, RequestId, ScaleTerms,
+    Action, Answer, BuildId, GpuPause, Input, LoadSlots, OnCpuFallback, OnDeadline, QueueTerms, RequestId, ScaleTerms,
     correct::Account,
     entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Turn, Wait},
     learned::Study,
@@ -105,6 +105,7 @@ pub struct Pool {
     pub(crate) reclaims: Reclaims,
     pub(crate) pressures: Pressures,
     pub(crate) sights: Sights,
+    pub(crate) gpu_pause: Option<GpuPause>,
     pub(crate) mode: Mode,
     pub(crate) releases: Vec<Release>,
     /// When the last input was taken.
@@ -158,6 +159,7 @@ impl Pool {
             reclaims: Reclaims::default(),
             pressures: Pressures::default(),
             sights: Sights::default(),
+            gpu_pause: None,
             mode: Mode::Open,
             releases: Vec::new(),
             at: Now::ZERO,
@@ -199,6 +201,7 @@ impl Pool {
             Input::Move { id, ticket, direction } => self.on_move(now, id, (ticket, direction)),
             Input::Host(host) => self.on_host(now, host),
             Input::Cards { begun_at, cards } => self.on_cards(now, begun_at, &cards),
+            Input::GpuPause(pause) => self.gpu_pause = pause,
             Input::Tick => {}
         }
         self.on_due(now);

@@ -40,6 +40,17 @@ pub enum Refusal {
         /// Why.
         fault: StartFault,
     },
+    /// The graphics driver panicked a short time ago.
+    GpuPaused {
+        /// The engine.
+        key: EngineKey,
+        /// When it panicked, as people write it.
+        happened: String,
+        /// What of the driver its report names.
+        signature: String,
+        /// How long the pause goes on.
+        within: Duration,
+    },
     /// Somebody unloaded it by force.
     Evicted(EngineKey),
     /// Nothing new is taken.
@@ -67,6 +78,11 @@ impl fmt::Display for Refusal {
             Self::StartFailed { key, fault } => {
                 write!(f, "engine {key} did not start ({}): {}", fault.class, fault.message)
             }
+            Self::GpuPaused { key, happened, signature, within } => write!(
+                f,
+                "the graphics driver panicked at {happened} ({signature}); engine {key} is not started on it for {} min more",
+                within.as_secs().div_ceil(60)
+            ),
             Self::Evicted(key) => write!(f, "engine {key} was unloaded by force"),
             Self::Retired => f.write_str("pool retired"),
             Self::ShuttingDown => f.write_str("shutting down"),

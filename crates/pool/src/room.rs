@@ -58,6 +58,9 @@ impl Pool {
             room = again;
         }
         self.note_placement(entry, &room);
+        if room.placement().is_some_and(|placement| self.is_paused(now, &placement.claim)) {
+            return self.refuse_paused(now, entry);
+        }
         if !matches!(room, Room::Fits(_)) && self.is_better_elsewhere(now, entry, &room) {
             return;
         }

@@ -5,11 +5,12 @@ use crate::{
     driver::Workshop,
     handle::{Shared, open_handle},
     lookout::{Devices, Lookout},
-    shell::{Outside, Shell},
+    panics::Panics,
+    shell::{Outside, Shell, post},
 };
 use motorpool_catalog::Catalog;
-use motorpool_pool::{Denial, Pool, PoolConfig};
-use std::{ffi::OsString, fmt, fs, path::PathBuf, sync::Arc};
+use motorpool_pool::{Denial, Input, Pool, PoolConfig};
+use std::{ffi::OsString, fmt, fs, path::PathBuf, sync::Arc, time::SystemTime};
 
 /// Told of each refused build before anybody who waits for it is. Must not block for long.
 pub type OnDenial = Box<dyn Fn(&Denial) + Send>;
@@ -32,6 +33,8 @@ pub struct Settings {
     pub calibrate: Calibrate,
     /// Graphics devices, and who tells of them.
     pub devices: Devices,
+    /// Where panics of the graphics driver are reported.
+    pub panics: Panics,
     /// Writes the line of a denial.
     pub on_denial: OnDenial,
 }
@@ -49,7 +52,8 @@ impl fmt::Debug for Settings {
 /// The loop ends when the last handle and lease is dropped, and every engine with it. Call inside a tokio runtime;
 /// blocks shortly.
 pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, on_denial } = settings;
+    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, panics, on_denial } =
+        settings;
     let launcher = Launcher::open(keeper, &state)?;
     let (logs, empty) = (state.join("logs"), run.join("empty"));
     for folder in [&logs, &empty] {
@@ -65,6 +69,9 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let checker = Checker::new(discover, locate, calibrate).with_lessons(notebook.clone());
     let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter: Arc::default(), lookout };
     let outside = Outside { shared, snapshots, on_denial, notebook, incidents: state.join("incidents.jsonl") };
+    let pause = panics.observe(SystemTime::now(), motorpool_devices::now());
+    post(&handle.weak_inbox(), Input::GpuPause(pause));
+    tokio::spawn(panics.run(handle.weak_inbox()));
     let shell = Shell::new(pool, (handle.weak_inbox(), posts), Arc::new(workshop), outside);
     tokio::spawn(shell.run());
     Ok(handle)

@@ -359,6 +359,7 @@ fn log_event(kind: &EventKind) {
             // Harnesses tell this line from that of a denial by its word.
             tracing::warn!("[provider-pool] capacity broker deferred {key}: {why}");
         }
+        EventKind::GpuPaused { key, why } => tracing::error!("gpu panic guard denied {key}: {why}"),
         EventKind::StartFailed { key, class } => tracing::warn!(%key, %class, "start failed"),
         EventKind::Stuck { key, spawn } => {
             tracing::error!(%key, %spawn, "cannot be killed; it stays charged until it is gone or the machine restarts");

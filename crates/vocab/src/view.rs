@@ -300,6 +300,13 @@ pub enum EventKind {
         /// What is missing.
         why: String,
     },
+    /// A build was refused because the graphics driver panicked a short time ago.
+    GpuPaused {
+        /// The engine.
+        key: EngineKey,
+        /// When, what, and for how long.
+        why: String,
+    },
     /// A start failed.
     StartFailed {
         /// The engine.

@@ -181,6 +181,7 @@ fn members(kind: &EventKind) -> (&'static str, Map<String, Value>) {
         }
         EventKind::DrainGivenUp { key } => ("drain-given-up", json!({ "key": key.to_string() })),
         EventKind::Deferred { key, why } => ("deferred", json!({ "key": key.to_string(), "why": why })),
+        EventKind::GpuPaused { key, why } => ("gpu-paused", json!({ "key": key.to_string(), "why": why })),
         EventKind::StartFailed { key, class } => {
             ("start-failed", json!({ "key": key.to_string(), "class": class.as_str() }))
         }

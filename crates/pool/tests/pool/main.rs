@@ -10,6 +10,7 @@ mod fallbacks;
 mod hosts;
 mod learned;
 mod machine;
+mod pauses;
 mod pressures;
 mod properties;
 mod queues;
