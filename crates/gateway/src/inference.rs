@@ -45,7 +45,7 @@ pub(crate) async fn by_openai(
     let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
     let edits = Edits { model: Some(model.id.as_str()), streaming };
     let splice = Splice::new(&found, received.body.len(), edits);
-    let mut job = job_of(&head, (&model, manifest), &received, asker);
+    let mut job = job_of(&head, (&model, manifest), &received, asker)?;
     if which.kind().is_some() && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
         job.slots = SlotChoice::Pool;
     }
@@ -89,16 +89,21 @@ pub(crate) async fn by_path(
     if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
         context.choose([model.id.as_str(), other])?;
     }
-    let mut job = job_of(&head, (&model, manifest), &received, asker);
+    let mut job = job_of(&head, (&model, manifest), &received, asker)?;
     job.path_and_query = path_and_query;
     job.shape = Shape::LlamaCpp;
     let after = commit_after(context, &head.headers, &found)?;
     answer(context, job, received, after).await
 }
 
-fn job_of(head: &request::Parts, to: (&Arc<Model>, &Arc<Manifest>), received: &Received, asker: Asker) -> Job {
+fn job_of(
+    head: &request::Parts,
+    to: (&Arc<Model>, &Arc<Manifest>),
+    received: &Received,
+    asker: Asker,
+) -> Result<Job, Failure> {
     let (model, manifest) = to;
-    Job {
+    Ok(Job {
         model: model.id.clone(),
         method: head.method.clone(),
         path_and_query: head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
@@ -108,11 +113,11 @@ fn job_of(head: &request::Parts, to: (&Arc<Model>, &Arc<Manifest>), received: &R
         reply: Reply::AsItIs,
         shape: Shape::OpenAi,
         asker: match &received.found {
-            Some(found) => asker.or_user(found),
+            Some(found) => asker.with_body(found)?,
             None => asker,
         },
         slots: SlotChoice::Engine,
-    }
+    })
 }
 
 /// Runs the job. A stream that has to wait long begins with comments.

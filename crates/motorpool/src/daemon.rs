@@ -22,7 +22,7 @@ use crate::{
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
-use motorpool_pool::{Host, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, StartFault};
+use motorpool_pool::{Host, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, StartFault};
 use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, Survey};
 use motorpool_vocab::FailureClass;
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
@@ -98,6 +98,10 @@ fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Failure> {
         on_deadline: match config.evict.on_deadline {
             motorpool_catalog::OnDeadline::Refuse => OnDeadline::Refuse,
             motorpool_catalog::OnDeadline::Cut => OnDeadline::Cut,
+        },
+        on_abandon: match config.load.abandon {
+            motorpool_catalog::Abandon::Finish => OnAbandon::Finish,
+            motorpool_catalog::Abandon::Abort => OnAbandon::Abort,
         },
         // Two daemons that fail together do not come back together.
         seed: std::process::id().into(),

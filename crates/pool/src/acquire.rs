@@ -3,11 +3,11 @@
 //! A ticket ends in exactly one place: [`Pool::end_ticket`] (P3). How it waits on drains is in `wait.rs`, how it gets
 //! its lease in `serve.rs`.
 use crate::{
-    Action, Ask, Pool, Refusal, RequestId, Want,
+    Action, Ask, OnAbandon, Pool, Refusal, RequestId, Want,
     entry::{EntryId, Phase, Ticket, Wait},
     pool::Mode,
 };
-use motorpool_vocab::{Lane, ModelId, Now};
+use motorpool_vocab::{Lane, ModelId, Now, StopReason};
 
 impl Pool {
     pub(crate) fn on_acquire(&mut self, now: Now, id: RequestId, ask: Ask) {
@@ -115,6 +115,9 @@ impl Pool {
             match &self.entries[ticket.entry].phase {
                 Phase::WaitsForRoom(_) => self.abandon_waiting(now, ticket.entry),
                 Phase::Admission(_) => self.withdraw(now, ticket.entry),
+                Phase::Starting(_) | Phase::Proving(_) if self.config.on_abandon == OnAbandon::Abort => {
+                    self.tear_down(now, ticket.entry, StopReason::Abandoned);
+                }
                 Phase::Idle
                 | Phase::Checking { .. }
                 | Phase::Starting(_)

@@ -3,7 +3,7 @@
 //! A failed step undoes exactly the steps before it: a fault of the check holds nothing, a failed last check gives its
 //! line back at once, a failed start when its tree is gone and its devices agree (`reclaim.rs`). All joiners get the build's result or its error.
 use crate::{
-    Action, BuildId, Facts, HostShape, Launch, Pool, Refusal, StartFault,
+    Action, BuildId, Facts, HostShape, KeepAlive, Launch, Pool, Refusal, StartFault,
     correct::Account,
     entry::{Admission, Admitting, Drain, EntryId, Loading, MadeRoom, Phase, Serving, Waiting},
     learned::Study,
@@ -181,6 +181,7 @@ impl Pool {
             drain: Drain::default(),
             n_background: 0,
             slots: Slots::default(),
+            keep: KeepAlive::of_model(self.entries[entry].model.idle_ttl),
         };
         self.after_success(entry);
         self.entries[entry].phase = Phase::Ready(serving);

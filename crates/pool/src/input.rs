@@ -1,7 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    CardSight, Denial, Experience, Facts, GpuPause, Host, LaunchPlan, Measured, MemorySight, Outlook, Prospect,
-    Refusal, Split,
+    CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight, Outlook,
+    Prospect, Refusal, Split,
 };
 use motorpool_catalog::Model;
 use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
@@ -35,6 +35,8 @@ pub struct Ask {
     pub priority: Option<i32>,
     /// Who says which slot of the engine is used.
     pub slots: SlotChoice,
+    /// How long its engine is kept after it, unless a later request says otherwise; `None`: as its model says.
+    pub keep_alive: Option<KeepAlive>,
 }
 
 /// Who says which slot of an engine a request uses.
@@ -60,8 +62,8 @@ impl Ask {
     /// A lease on `model` for `holder`, on the configured terms.
     pub fn lease(model: ModelId, holder: Holder) -> Self {
         let (drain_wait, queue_wait, replica, priority) = (None, None, None, None);
-        let slots = SlotChoice::default();
-        Self { model, want: Want::Lease, holder, drain_wait, queue_wait, replica, priority, slots }
+        let (slots, keep_alive) = (SlotChoice::default(), None);
+        Self { model, want: Want::Lease, holder, drain_wait, queue_wait, replica, priority, slots, keep_alive }
     }
 
     /// `model` made resident, on the configured terms.

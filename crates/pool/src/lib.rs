@@ -98,4 +98,4 @@ pub use refusal::Refusal;
 pub use replica::{ReplicaLoad, ReplicaStanding, pick_replica};
 pub use slot::LoadSlots;
 pub use subject::subject;
-pub use terms::{OnDeadline, QueueTerms, ScaleTerms};
+pub use terms::{KeepAlive, OnAbandon, OnDeadline, QueueTerms, ScaleTerms};

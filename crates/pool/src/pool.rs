@@ -1,6 +1,7 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
-    Action, Answer, BuildId, GpuPause, Input, LoadSlots, OnCpuFallback, OnDeadline, QueueTerms, RequestId, ScaleTerms,
+    Action, Answer, BuildId, GpuPause, Input, LoadSlots, OnAbandon, OnCpuFallback, OnDeadline, QueueTerms, RequestId,
+    ScaleTerms,
     correct::Account,
     entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Turn, Wait},
     learned::Study,
@@ -47,6 +48,8 @@ pub struct PoolConfig {
     pub scale: ScaleTerms,
     /// What becomes of an engine that did not drain in time.
     pub on_deadline: OnDeadline,
+    /// What becomes of a load that nobody waits for any more.
+    pub on_abandon: OnAbandon,
     /// Where the jitter of retries begins.
     pub seed: u64,
     /// From the end of a child until its devices have to have given its memory back (5 s).
@@ -73,6 +76,7 @@ impl Default for PoolConfig {
             queue: QueueTerms::default(),
             scale: ScaleTerms::default(),
             on_deadline: OnDeadline::default(),
+            on_abandon: OnAbandon::default(),
             seed: 0,
             reclaim_within: Duration::from_secs(5),
             load_slots: LoadSlots::default(),

@@ -7,14 +7,15 @@
 //! | --- | --- | --- |
 //! | fan out | a request waited for a slot as long as configured | one more replica, if there is room |
 //! | scale down | the highest replica was not used for as long as configured | it stops; its sessions go anywhere |
+//! | idle | an engine had no request for its model's `idle_ttl`, or for what its last request said | it stops |
 //! | least | a model serves with fewer replicas than it is to have | one more, if there is room |
 //! | home | a model is always to be there | built at the start and when bytes came back, if there is room |
 //! | restore | a load failed for which it was stopped | built again, if it was used lately and nobody waits for room |
 //! | ambient | it was quiet long enough | served, or built if there is room |
 use crate::{
-    Pool, Want,
+    KeepAlive, Pool, Want,
     attempt::Purpose,
-    entry::{EntryId, Phase, Ticket, Wait},
+    entry::{EntryId, Phase, Serving, Ticket, Wait},
     queue::Quiet,
 };
 use motorpool_catalog::{Catalog, Model};
@@ -74,6 +75,7 @@ impl Pool {
             self.scale_down(now, &model);
             self.scale_up(now, &model);
         }
+        self.unload_unused(now);
         self.bring_home(now);
         self.restore(now);
         self.begin_ambient(now);
@@ -130,6 +132,27 @@ impl Pool {
         let idle = target.serving().filter(|s| !s.drain.is_active() && !self.is_busy(*entry))?;
         let unused_since = target.last_use.unwrap_or(idle.ready_at);
         Some((*entry, unused_since.after(self.config.scale.scale_down_after)))
+    }
+
+    fn unload_unused(&mut self, now: Now) {
+        for entry in self.by_spawn.values().copied().collect::<Vec<_>>() {
+            let due = self.unload_at(entry).is_some_and(|at| at <= now);
+            let idle = |serving: &Serving| serving.gate.close_if_idle() == CloseIfIdle::Closed;
+            if due && self.entries[entry].serving().is_some_and(idle) {
+                self.tear_down(now, entry, StopReason::Idle);
+            }
+        }
+    }
+
+    /// When an engine stops for want of requests, unless one comes. `None`: it is used, drained, or stays whatever comes.
+    pub(crate) fn unload_at(&self, entry: EntryId) -> Option<Now> {
+        let target = &self.entries[entry];
+        let serving = target.serving().filter(|s| !s.drain.is_active() && !self.is_busy(entry))?;
+        let (model, replica) = (target.key.model(), target.key.replica());
+        let wanted = self.upkeep.targets.get(model).is_some_and(|n| replica < *n);
+        let KeepAlive::For(within) = serving.keep else { return None };
+        let stays = target.model.pinned || target.model.home || wanted;
+        (!stays).then(|| target.last_use.unwrap_or(serving.ready_at).max(serving.ready_at).after(within))
     }
 
     /// One more replica, for those who wait or for the least there is to be.
@@ -266,9 +289,11 @@ impl Pool {
             let target = &self.entries[entry];
             Some(target.attempts.due_at().max(target.backoff.until()).max(self.comes_back_at(entry)?))
         });
+        let unused = self.by_spawn.values().filter_map(|entry| self.unload_at(*entry));
         let quiet = self.ambient_entries().into_iter().filter_map(|entry| self.quiet_from(entry));
         slots
             .chain(surplus)
+            .chain(unused)
             .chain(held_back)
             .chain(trying.map(|e| e.attempts.due_at()))
             .chain(missing)

@@ -354,11 +354,11 @@ impl PoolHandle {
     }
 }
 
-/// Whether a request needs nothing that only the pool knows: who came before in its session, in which slot, and how many
-/// of its lane are in. So the gate is enough.
+/// Whether a request needs nothing that only the pool knows: who came before in its session, in which slot, how many of
+/// its lane are in; and tells nothing that only the pool keeps. So the gate is enough.
 fn enters_by_itself(ask: &Ask) -> bool {
     let plain = ask.holder.lane == Lane::Interactive && ask.holder.session.is_none();
-    plain && ask.want == Want::Lease && ask.replica.is_none()
+    plain && ask.want == Want::Lease && ask.replica.is_none() && ask.keep_alive.is_none()
 }
 
 /// The replica with the fewest leases among those whose gates are open.

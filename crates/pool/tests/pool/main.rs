@@ -8,6 +8,7 @@ mod drains;
 mod fairness;
 mod fallbacks;
 mod hosts;
+mod idle;
 mod learned;
 mod machine;
 mod pauses;
