@@ -45,7 +45,7 @@ fn idle_in_order() -> World {
     w.idles("c");
     w.pass(Duration::from_secs(1));
     w.idles("a");
-    w.pass(MINUTE);
+    w.pass_reading(60);
     w.idles("b");
     w
 }
@@ -100,7 +100,7 @@ fn an_allocation_that_failed_is_pressure_until_enough_is_free() {
     let mut w = World::on(host(SizedBy::Machine, &[8]), catalog(&[("c", 3072, ""), ("d", 3600, "")]));
     w.read_cards();
     w.idles("c");
-    w.pass(MINUTE);
+    w.pass_reading(60);
     w.acquire("d");
     w.check_all();
     let spawn = w.child("d", Child::Loading);
@@ -116,7 +116,7 @@ fn an_allocation_that_failed_is_pressure_until_enough_is_free() {
 fn an_allocation_that_failed_where_plenty_is_free_sends_nobody_away() {
     let mut w = world(&[20]);
     w.idles("c");
-    w.pass(MINUTE);
+    w.pass_reading(60);
     w.acquire("a");
     w.check_all();
     let spawn = w.child("a", Child::Loading);
