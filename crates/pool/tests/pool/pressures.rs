@@ -176,3 +176,27 @@ fn tasks_that_stand_still_for_memory_are_pressure_and_nothing_known_is_none() {
     w.memory(None, Some(600));
     assert_eq!((pressed_out(&w).len(), ended(&w, None)), (1, 1));
 }
+
+#[test]
+fn what_stood_still_before_one_went_sends_nobody_else_away_unless_little_is_available_too() {
+    let after_one = || {
+        let mut w = in_memory();
+        w.memory(Some(9_000), Some(6_000));
+        w.ended("a", Child::Asked);
+        w.pass(Duration::from_secs(5));
+        w
+    };
+    let mut w = after_one();
+    for stalled in [3_600, 2_200, 1_300] {
+        w.memory(Some(9_000), Some(stalled));
+        w.pass(Duration::from_millis(4_900));
+    }
+    w.memory(None, Some(1_000));
+    assert_eq!(pressed_out(&w), ["a"], "the average tells of the time before it went");
+    w.pass(Duration::from_secs(1));
+    w.memory(Some(9_000), Some(1_000));
+    assert_eq!(pressed_out(&w), ["a", "b"], "this was since then");
+    let mut w = after_one();
+    w.memory(Some(1_310), Some(3_600));
+    assert_eq!(pressed_out(&w), ["a", "b"]);
+}
