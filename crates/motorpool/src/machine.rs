@@ -16,7 +16,7 @@ use crate::{
     host,
     settings::{self, Settings},
 };
-use motorpool_devices::{DeviceKind, Driver, EngineDevice, Gpu, Graphics, NoFigures, ToldBy};
+use motorpool_devices::{DeviceKind, DeviceSource, Driver, EngineDevice, Gpu, Graphics, NoFigures, ToldBy};
 use motorpool_pool::Host;
 use motorpool_supervisor::{Drivers, Found, Sighted};
 use std::{
@@ -101,7 +101,7 @@ pub(crate) async fn survey(
     let graphics = Graphics::new(devices, lists);
     let gpus = graphics.gpus(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
     let (usable, useless): (Vec<Gpu>, Vec<Gpu>) =
-        gpus.into_iter().partition(|gpu| !all_told || !gpu.listed_as.is_empty());
+        gpus.iter().cloned().partition(|gpu| !all_told || is_of_use(gpu, &gpus));
     let memory = host::Memory {
         ram,
         automatic: settings::budget_of_environment()?,
@@ -117,6 +117,15 @@ pub(crate) async fn survey(
         ))
     }));
     Ok(Machine { host, graphics, useless, notes })
+}
+
+/// Whether an engine can compute on it: one lists it, or would. Where a card is cut up, CUDA lists one instance and no
+/// whole card beside it, and never the card that is cut.
+pub(crate) fn is_of_use(gpu: &Gpu, all: &[Gpu]) -> bool {
+    let is_cut = |gpu: &Gpu| matches!(gpu.told_by, ToldBy::Driver(_, DeviceKind::Partitioned | DeviceKind::Instance));
+    let is_cuda = |gpu: &Gpu| gpu.listed_as.iter().any(|name| name.starts_with("CUDA"));
+    let hides = matches!(gpu.told_by, ToldBy::Driver(DeviceSource::Nvml, _)) && all.iter().any(is_cut);
+    !gpu.listed_as.is_empty() || (hides && all.iter().any(is_cuda))
 }
 
 /// The list of each program that is used, `None` where it has none.
@@ -197,13 +206,15 @@ fn note_of(gpu: &Gpu, host: &Host) -> Note {
     let card = host.cards.iter().find(|card| gpu.is_called(&card.id));
     match (card, gpu.told_by) {
         (Some(card), _) => Note::Found(format!("graphics card {} with {}", called(gpu), card.total)),
+        (None, ToldBy::Driver(_, DeviceKind::Partitioned)) if host.cards.iter().any(|card| card.id.is_instance()) => {
+            Note::Found(format!("{} is cut into instances (MIG), which count instead of it", called(gpu)))
+        }
         (None, ToldBy::Driver(_, DeviceKind::Partitioned)) => Note::Amiss(format!(
-            "{} is cut into instances (MIG), which are not read: name one in [[device]] with its size to use it",
+            "{} is cut into instances (MIG) and none could be read: name one in [[device]] with its size to use it",
             called(gpu)
         )),
         (None, _)
-            if gpu.total.is_none()
-                && gpu.told_by != ToldBy::Driver(motorpool_devices::DeviceSource::Nvml, DeviceKind::SharesRam) =>
+            if gpu.total.is_none() && gpu.told_by != ToldBy::Driver(DeviceSource::Nvml, DeviceKind::SharesRam) =>
         {
             Note::Amiss(format!("{} does not tell its memory: give its size in [[device]] to use it", called(gpu)))
         }
@@ -218,7 +229,7 @@ fn called(gpu: &Gpu) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_devices::{DeviceReading, DeviceSource, NvidiaReading};
+    use motorpool_devices::{DeviceReading, NvidiaReading};
     use motorpool_vocab::{DeviceId, Now};
 
     #[test]

@@ -4,9 +4,9 @@
 //! `<state>/device-lists.json` is only a memory: without it, or when it cannot be understood, programs are asked again.
 //! A list that lacks a device of which a driver tells is never kept: what is in the way (a group, a library, a setting of
 //! the driver) goes without a trace in anything that we could compare.
-use crate::{dirs::Dirs, disk, process::Job};
+use crate::{dirs::Dirs, disk, machine::is_of_use, process::Job};
 use motorpool_catalog::Manifest;
-use motorpool_devices::{DeviceKind, DeviceReading, EngineDevice, Gpu, Graphics, ToldBy, parse_device_list};
+use motorpool_devices::{DeviceReading, EngineDevice, Graphics, parse_device_list};
 use motorpool_supervisor::build_of;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -85,10 +85,8 @@ pub(crate) async fn list_of(
 /// Whether it lists every device of which drivers tell, and any at all: who is asked has signs of some.
 fn is_whole(list: &[EngineDevice], told: &[DeviceReading]) -> bool {
     let graphics = Graphics::new(told.to_vec(), [(PathBuf::new(), list.to_vec())].into());
-    // No engine lists a card that is cut into instances.
-    let is_cut = |gpu: &Gpu| matches!(gpu.told_by, ToldBy::Driver(_, DeviceKind::Partitioned));
-    let is_listed = |gpu: &Gpu| !gpu.listed_as.is_empty() || is_cut(gpu);
-    !list.is_empty() && graphics.gpus(None).iter().all(is_listed)
+    let gpus = graphics.gpus(None);
+    !list.is_empty() && gpus.iter().all(|gpu| is_of_use(gpu, &gpus))
 }
 
 /// What `program` prints of all devices, in the order of their addresses.
@@ -112,7 +110,7 @@ async fn ask(program: &Path, args: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_devices::{DeviceSource, NoFigures};
+    use motorpool_devices::{DeviceKind, DeviceSource, NoFigures};
     use motorpool_vocab::{DeviceId, Now};
 
     fn printed(n: usize) -> Printed {
@@ -153,6 +151,10 @@ mod tests {
         assert!(!is_whole(&list(&[]), &[]), "there are signs of a device of which no driver tells");
         let cut = [reading("GPU-a", DeviceKind::Partitioned), reading("GPU-b", DeviceKind::Card)];
         assert!(is_whole(&list(&["Card GPU-b"]), &cut));
+        let instances =
+            [cut.to_vec(), ["MIG-1", "MIG-2"].map(|id| reading(id, DeviceKind::Instance)).to_vec()].concat();
+        assert!(is_whole(&list(&["Card MIG-1"]), &instances), "CUDA shows one instance, and nothing beside it");
+        assert!(!is_whole(&list(&[]), &instances));
     }
 
     #[test]
