@@ -55,7 +55,7 @@ pub use manifest::{
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
 pub use quantity::{BudgetText, budget_from_env, duration_from_text};
-pub use refused::RefusedArg;
+pub use refused::{Instead, RefusedArg};
 pub use replicas::{MOST_REPLICAS, Replicas};
 pub use report::{Heard, Slots};
 pub use template::{Arg, Template};

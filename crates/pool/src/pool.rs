@@ -231,6 +231,7 @@ impl Pool {
     fn on_host(&mut self, now: Now, host: Host) {
         let _ = self.ledger.set_bounds(host.bounds());
         self.config.host = host;
+        self.sights.are_of_another_host();
         self.observe_cards();
         self.readmit(now);
     }

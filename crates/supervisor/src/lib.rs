@@ -70,6 +70,7 @@ pub use drivers::{Drivers, Sighted};
 pub use engine::{Engine, EngineOrder, Launcher, OpenError};
 pub use feed::{Feed, News, Since};
 pub use handle::{Lease, Notices, PoolHandle};
+pub use identity::build_of;
 pub use journal::JournalError;
 pub use keeper::{keeper_main, keeper_on_stdin};
 pub use launch::{Blocked, Heard, KeeperProgram, Kept, LaunchError};
