@@ -85,6 +85,17 @@ pub fn left_of(house: &House, daemon: Option<u32>) -> Vec<Process> {
 pub fn assert_none(house: &House) {
     let left = left_of(house, None);
     assert!(left.is_empty(), "left running: {left:#?}");
+    assert_no_group(house);
+}
+
+/// The control groups of engines go with them.
+///
+/// # Panics
+/// When one is left.
+pub fn assert_no_group(house: &House) {
+    let left: Vec<_> =
+        journal::groups(&house.state("journal.jsonl")).into_iter().filter(|folder| folder.exists()).collect();
+    assert!(left.is_empty(), "control groups are left: {left:#?}");
 }
 
 /// Kills whatever of `house` runs, until nothing does or nothing helps.
@@ -113,6 +124,7 @@ pub async fn assert_gone(house: &House) -> Duration {
         let left = left_of(house, None);
         let within = since.elapsed();
         if left.is_empty() {
+            assert_no_group(house);
             return within;
         }
         assert!(within < GONE_WITHIN, "left running after {within:?}: {left:#?}");

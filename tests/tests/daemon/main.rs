@@ -19,4 +19,5 @@ mod starting;
 mod stop;
 mod support;
 mod swap;
+mod trees;
 mod up;
