@@ -5,6 +5,7 @@ use motorpool_tests::e2e::{
 };
 use std::{
     collections::BTreeSet,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -58,8 +59,17 @@ pub(crate) async fn ledger(house: &House, daemon: &Daemon<'_>) -> Result<(), Str
     .await
 }
 
+/// What was before.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    /// How many descriptors the daemon may have.
+    pub(crate) descriptors: usize,
+    /// Control groups of earlier supervisors, of which the journal may tell no more.
+    pub(crate) groups: Vec<PathBuf>,
+}
+
 /// With everything unloaded nothing is left of it.
-pub(crate) async fn at_rest(house: &House, daemon: &Daemon<'_>, n_before: usize) -> Result<(), String> {
+pub(crate) async fn at_rest(house: &House, daemon: &Daemon<'_>, before: &Before) -> Result<(), String> {
     comes_true(async || {
         let status = ps(daemon).await?;
         if status.pool.committed_bytes != 0 {
@@ -74,11 +84,11 @@ pub(crate) async fn at_rest(house: &House, daemon: &Daemon<'_>, n_before: usize)
             return Err(format!("left running: {left:#?}; not reaped: {zombies:#?}"));
         }
         let groups = journal::groups(&house.state("journal.jsonl"));
-        if let Some(group) = groups.iter().find(|group| group.exists()) {
+        if let Some(group) = groups.iter().chain(&before.groups).find(|group| group.exists()) {
             return Err(format!("a control group is left: {}", group.display()));
         }
         let n = n_descriptors(daemon.pid());
-        if n > n_before { Err(format!("{n} descriptors, {n_before} before")) } else { Ok(()) }
+        if n > before.descriptors { Err(format!("{n} descriptors, {} before", before.descriptors)) } else { Ok(()) }
     })
     .await
 }

@@ -68,14 +68,15 @@ const MOODS: [Mood; 12] = [
     Mood::LosesItsStray,
 ];
 
-/// The steps of one cycle over so many models, of which the first `n_fake` are fake engines'.
+/// The steps of one cycle over so many models, of which the first `n_fake` are fake engines' and are taken mostly.
 pub(crate) fn draw(dice: &mut Dice, n_models: usize, n_fake: usize) -> Vec<Step> {
     let n_steps = 3 + dice.below(8);
     (0..n_steps).map(|_| step(dice, n_models, n_fake)).collect()
 }
 
 fn step(dice: &mut Dice, n_models: usize, n_fake: usize) -> Step {
-    let model = dice.below(n_models);
+    // Real engines take seconds to load.
+    let model = if dice.below(12) == 0 { dice.below(n_models) } else { dice.below(n_fake) };
     match dice.below(100) {
         0..12 => Step::Load(model),
         12..32 => Step::Stream(model),

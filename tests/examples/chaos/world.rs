@@ -1,6 +1,6 @@
 //! [`World`]: one daemon, its models and cards, and how a step is performed on them.
 use crate::{
-    check,
+    check::{self, Before},
     dice::Dice,
     note,
     requests::{Ended, Kind, Requests, WasCut},
@@ -10,6 +10,7 @@ use motorpool_testkit::FakeModel;
 use motorpool_tests::e2e::{
     Daemon, House,
     cards::{CARDS, Cards},
+    journal,
     processes::{is_alive, memory_kib, n_descriptors, one},
     talk::{CHAT, ask, chat},
 };
@@ -56,7 +57,7 @@ pub(crate) struct World<'a> {
     /// `None` only while one takes another's place.
     daemon: Option<Daemon<'a>>,
     born_at: Instant,
-    n_descriptors: usize,
+    before: Before,
     requests: Requests,
     was_cut: WasCut,
     frozen: Vec<u32>,
@@ -109,7 +110,7 @@ impl<'a> World<'a> {
             models: models.clone(),
             daemon: None,
             born_at: Instant::now(),
-            n_descriptors: 0,
+            before: Before::default(),
             requests: Requests::default(),
             was_cut: WasCut::No,
             frozen: Vec::new(),
@@ -136,7 +137,7 @@ impl<'a> World<'a> {
         }
         daemon.until_quiet().await;
         // Connections of a client and to an engine come and go; those that stay are found by their number.
-        self.n_descriptors = n_descriptors(daemon.pid()) + 2;
+        self.before.descriptors = n_descriptors(daemon.pid()) + 2;
         self.daemon = Some(daemon);
     }
 
@@ -167,7 +168,9 @@ impl<'a> World<'a> {
             let unloaded = control.post(&format!("{API}/{model}/unload"), &json!({"mode": "force"})).await;
             unloaded.map_err(|error| format!("unload {model}: {error}"))?;
         }
-        check::at_rest(self.house, daemon, self.n_descriptors).await
+        check::at_rest(self.house, daemon, &self.before).await?;
+        self.before.groups.clear();
+        Ok(())
     }
 
     async fn perform(&mut self, step: Step) -> Result<(), String> {
@@ -205,6 +208,7 @@ impl<'a> World<'a> {
         self.thaw();
         self.was_cut = WasCut::Yes;
         self.tally.killed[2] += 1;
+        self.before.groups.extend(journal::groups(&self.house.state("journal.jsonl")));
         self.daemon.take().expect("between cycles there is one").kill().await;
         self.renew().await;
     }
