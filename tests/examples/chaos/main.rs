@@ -59,7 +59,7 @@ async fn main() -> ExitCode {
         // Each cycle's steps follow from seed and number, whatever came before.
         let done = world.cycle(&mut Dice::new(seed.wrapping_add(cycle.wrapping_mul(0x9e37_79b9)))).await;
         if let Err(violation) = done {
-            say(&format!("violation: {violation}\n{}\nviolations 1", story(seed)));
+            say(&format!("{}\nviolation: {violation}\n{}\nviolations 1", world.log(), story(seed)));
             return ExitCode::FAILURE;
         }
         if cycle % 100 == 0 {

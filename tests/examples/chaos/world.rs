@@ -36,6 +36,8 @@ const REAL: &str = "real";
 /// A daemon of the tests lives three minutes; a new one comes before.
 const DAEMON_LIVES: Duration = Duration::from_mins(2);
 
+/// Of the log, when something is violated.
+const LOG_LINES: usize = 120;
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// What has been done so far.
@@ -297,6 +299,13 @@ impl<'a> World<'a> {
             | Step::FreezeKeeper(model) => &self.models[model],
             Step::LoseCard(_) | Step::KillSupervisor | Step::StopSupervisor | Step::Wait(_) => "",
         }
+    }
+
+    /// The end of the supervisor's log.
+    pub(crate) fn log(&self) -> String {
+        let log = self.daemon().log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
     pub(crate) fn memory(&self) -> String {

@@ -19,5 +19,6 @@ mod starting;
 mod stop;
 mod support;
 mod swap;
+mod systemd;
 mod trees;
 mod up;
