@@ -12,6 +12,7 @@ mod errors;
 mod first_requests;
 mod headers;
 mod killed;
+mod limits;
 mod plan;
 mod queues;
 mod raw_paths;

@@ -165,18 +165,9 @@ async fn end(child: &mut Child) {
 
 /// `motorpool serve` in this house with `socket` passed to it as systemd does.
 fn activated(house: &House, socket: OwnedFd) -> Command {
-    let serve = house.command(&["serve"]);
-    let serve = serve.as_std();
     let script = "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=door; exec \"$@\"";
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", script, "sh"]).arg(serve.get_program()).args(serve.get_args()).kill_on_drop(true);
-    for (name, value) in serve.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.current_dir(house.folder()).stdin(Stdio::from(socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = house.command_through(script, &["serve"]);
+    command.stdin(Stdio::from(socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 

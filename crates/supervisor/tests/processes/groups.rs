@@ -1,7 +1,7 @@
 //! Control groups: where they can be made they hold what has lost every other mark; where not, the other nets do.
-use crate::support::{House, is_alive, keeper_of, kill, line, nonce_of, open_again, pid, rest, signal, until};
+use crate::support::{House, is_alive, keeper_of, kill, line, nonce_of, open_again, pid, rest, signal};
 use motorpool_devices::own_group;
-use motorpool_supervisor::Engine;
+use motorpool_supervisor::{Engine, Polite};
 use nix::sys::signal::Signal;
 use std::{
     fs,
@@ -47,18 +47,19 @@ async fn an_engine_is_in_a_group_of_its_own_wherever_one_can_be_made_its_keeper_
 #[tokio::test]
 async fn a_group_that_an_engine_divides_is_ended_and_removed_as_a_whole() {
     let house = House::new();
-    let mut engine = house
-        .run("read group; mkdir -p $group/a/b; sleep 1000 & echo $!; echo $! >$group/a/b/cgroup.procs; read x")
-        .await;
-    let group = group_of(&engine).unwrap_or_else(|| house.path("no group here"));
-    engine.ask_to_end(motorpool_supervisor::Polite::Line(group.display().to_string())).await;
+    let mut engine = house.run("read group; mkdir -p $group/a/b; sleep 1000 & echo $!; echo $! >$group/a/b/cgroup.procs; echo done; read x").await;
+    let group = group_of(&engine);
+    assert_eq!(group.is_some(), writable().is_some());
+    let folder = group.clone().unwrap_or_else(|| house.path("no group here"));
+    engine.ask_to_end(Polite::Line(folder.display().to_string())).await;
     let child = pid(&mut engine).await;
-    until("it is divided", || fs::read_to_string(group.join("a/b/cgroup.procs")).is_ok_and(|text| !text.is_empty()))
-        .await;
-    engine.ask_to_end(motorpool_supervisor::Polite::Line(String::new())).await;
+    assert_eq!(line(&mut engine).await, "done");
+    let inside = motorpool_devices::group_members(&folder.join("a/b"));
+    assert_eq!(inside.contains(&child), group.is_some(), "{inside:?}");
+    engine.ask_to_end(Polite::Line(String::new())).await;
     rest(&mut engine).await;
     assert!(!is_alive(child));
-    assert!(!group.join("a/b/cgroup.kill").exists(), "a group is left");
+    assert!(group.is_none() || !folder.exists(), "a group is left");
 }
 
 #[tokio::test]
