@@ -19,6 +19,7 @@ use crate::{
     log, machine,
     model::store::{Presence, Store},
     settings::{self, Settings},
+    systemd::{self, Notifier},
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
@@ -142,7 +143,7 @@ async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Fail
         keeper: motorpool::keeper(),
         state: dirs.state.clone(),
         run: dirs.run.clone(),
-        environment: std::env::vars_os().collect(),
+        environment: std::env::vars_os().filter(|(name, _)| !systemd::is_for_us(name)).collect(),
         discover: Box::new(move |manifest| locate_program(&for_programs, &config, manifest)),
         locate: Box::new(move |model| locate_model(&store, model)),
         calibrate: Box::new(move |program| calibration_of(&for_calibration, program)),
@@ -173,6 +174,17 @@ fn cannot_open(error: OpenError) -> Failure {
     }
 }
 
+/// Where requests come in: the sockets that were passed, else what the configuration names.
+async fn doors(settings: &Settings) -> Result<Vec<(Bound, String)>, Failure> {
+    let mut doors = systemd::passed_sockets()?;
+    if doors.is_empty() {
+        for listen in &settings.config.server.listen {
+            doors.push(listen::bind(listen).await?);
+        }
+    }
+    Ok(doors)
+}
+
 /// A pool that serves.
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -184,6 +196,7 @@ pub(crate) struct Daemon {
     addresses: Vec<String>,
     control: PathBuf,
     grace: Duration,
+    notifier: Notifier,
 }
 
 impl Daemon {
@@ -194,8 +207,7 @@ impl Daemon {
         raise_descriptors();
         let handle = start_pool(dirs, settings).await?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-        for listen in &settings.config.server.listen {
-            let (bound, address) = listen::bind(listen).await?;
+        for (bound, address) in doors(settings).await? {
             listeners.push(match bound {
                 Bound::Tcp(listener) => Listener::Tcp(listener),
                 // For our own user alone, as the control socket is.
@@ -220,7 +232,9 @@ impl Daemon {
                 tracing::warn!("{}", fault.message);
             }
         }
-        Ok(Self { handle, gateway, stop, asked, addresses, control, grace: settings.config.shutdown.grace })
+        let notifier = Notifier::begin(&handle, &addresses);
+        let grace = settings.config.shutdown.grace;
+        Ok(Self { handle, gateway, stop, asked, addresses, control, grace, notifier })
     }
 
     /// Where it serves, as people write it.
@@ -251,6 +265,7 @@ impl Daemon {
     /// Takes nothing new, waits at most the grace for what runs, then ends all. A signal meanwhile cuts the wait.
     pub(crate) async fn end(self, signals: &mut Signals) {
         // The doors stay open until everything has ended: whoever asks hears that we are leaving, and operators see it.
+        self.notifier.stopping().await;
         tracing::info!("stopping: running requests have {} s", self.grace.as_secs());
         tokio::select! {
             _ = tokio::time::timeout(self.grace, self.handle.retire()) => {}

@@ -31,6 +31,7 @@ compile_error!("keeping engines needs pidfds, the parent-death signal and subrea
 mod address;
 mod beside;
 mod cards;
+mod cgroup;
 mod check;
 #[cfg(feature = "detached")]
 mod detached;

@@ -13,7 +13,7 @@ pub const CARDS: [&str; 2] = ["GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-0000"];
 const NAME: &str = "NVIDIA GeForce RTX 3090";
 
 /// A folder with the fake library.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cards {
     folder: PathBuf,
     devices: String,
