@@ -316,7 +316,7 @@ impl Pool {
     }
 
     /// A line without a child is given back at once.
-    fn give_up_line(&mut self, now: Now, entry: EntryId) {
+    pub(crate) fn give_up_line(&mut self, now: Now, entry: EntryId) {
         let Some(admission) = self.entries[entry].admission() else { return };
         let (spawn, key) = (admission.spawn, self.entries[entry].key.clone());
         self.by_spawn.remove(&spawn);

@@ -234,7 +234,7 @@ impl Pool {
                 Phase::Idle if quiet => {
                     self.begin_attempt(now, entry, Purpose::Ambient);
                 }
-                Phase::Ready(serving) if quiet && !serving.drain.is_active() => self.serve(now, entry),
+                Phase::Ready(serving) if quiet && !serving.is_shut() => self.serve(now, entry),
                 _ => {}
             }
         }
@@ -255,7 +255,8 @@ impl Pool {
         let trying = self.entries.values().filter(|e| e.waiting().is_some() && e.attempts.is_on());
         let missing = self.missing().map(|entry| {
             let target = &self.entries[entry];
-            target.attempts.due_at().max(target.backoff.until())
+            let open = target.failures.breaker.open_until(self.judged_at()).unwrap_or(Now::ZERO);
+            target.attempts.due_at().max(target.backoff.until()).max(open)
         });
         let quiet = self.ambient_entries().into_iter().filter_map(|entry| self.quiet_from(entry));
         slots

@@ -1,9 +1,10 @@
 //! [`Settings`] and [`start`]: from a state directory to a running pool.
 use crate::{
-    KeeperProgram, Launcher, Notebook, OpenError, PoolHandle,
+    KeeperProgram, Launcher, Notebook, OpenError, PoolHandle, ProbeTimes,
     check::{Calibrate, Checker, Discover, Locate},
     driver::Workshop,
     handle::{Shared, open_handle},
+    incidents::Incidents,
     lookout::{Devices, Lookout},
     shell::{Outside, Shell},
 };
@@ -32,6 +33,8 @@ pub struct Settings {
     pub calibrate: Calibrate,
     /// Graphics devices, and who tells of them.
     pub devices: Devices,
+    /// How long an engine that serves may take to answer when it is asked.
+    pub probes: ProbeTimes,
     /// Writes the line of a denial.
     pub on_denial: OnDenial,
 }
@@ -49,7 +52,8 @@ impl fmt::Debug for Settings {
 /// The loop ends when the last handle and lease is dropped, and every engine with it. Call inside a tokio runtime;
 /// blocks shortly.
 pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, on_denial } = settings;
+    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, probes, on_denial } =
+        settings;
     let launcher = Launcher::open(keeper, &state)?;
     let (logs, empty) = (state.join("logs"), run.join("empty"));
     for folder in [&logs, &empty] {
@@ -63,8 +67,10 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let environment = environment.into_iter().collect();
     let notebook = Notebook::open(&state);
     let checker = Checker::new(discover, locate, calibrate).with_lessons(notebook.clone());
-    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter: Arc::default(), lookout };
-    let outside = Outside { shared, snapshots, on_denial, notebook, incidents: state.join("incidents.jsonl") };
+    let meter = Arc::default();
+    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, probes };
+    let incidents = Incidents::at(state.join("incidents.jsonl"));
+    let outside = Outside { shared, snapshots, on_denial, notebook, incidents };
     let shell = Shell::new(pool, (handle.weak_inbox(), posts), Arc::new(workshop), outside);
     tokio::spawn(shell.run());
     Ok(handle)

@@ -18,5 +18,5 @@ pub use dice::Dice;
 pub use rules::{Broken, Run};
 pub use shrink::shrink;
 pub use told::told;
-pub use trace::{Parent, Place, Setting, SettingModel, Step, Telling, Trace, TraceError, Which, Wish};
+pub use trace::{Parent, Place, Setting, SettingModel, Sickness, Step, Telling, Trace, TraceError, Which, Wish};
 pub use world::{Child, Granted, Outcome, World};
