@@ -4,6 +4,7 @@
 use crate::{
     Catalog, ConfigError, Fault, Listen,
     capacity::{Capacity, Device, check_devices},
+    care::{BreakerSettings, HealthSettings},
     document::{Origin, Step},
     names::nearest,
     quantity,
@@ -34,6 +35,10 @@ pub struct Config {
     pub evict: EvictSettings,
     /// `[load]`: how long an engine may take to become ready.
     pub load: LoadSettings,
+    /// `[breaker]`: when starts that fail are given up for a while.
+    pub breaker: BreakerSettings,
+    /// `[health]`: when an engine that is ready counts as one that does not serve.
+    pub health: HealthSettings,
     /// `[stop]`: how an engine is ended.
     pub stop: StopSettings,
     /// `[shutdown]`: how we end.

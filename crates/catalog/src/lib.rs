@@ -17,6 +17,7 @@
 //! - no text, however broken, makes a `parse_*` function panic (a property test).
 mod beside;
 mod capacity;
+mod care;
 mod catalog;
 mod config;
 mod context;
@@ -38,6 +39,7 @@ mod template;
 
 pub use beside::{DraftModel, SideFile, tensors_that_stay};
 pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, OnCpuFallback, Spillover};
+pub use care::{BreakerSettings, HealthSettings};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
     Abandon, Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,

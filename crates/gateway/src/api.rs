@@ -32,7 +32,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use motorpool_catalog::{MOST_REPLICAS, Model};
 use motorpool_pool::{Answer, Force, Refusal};
-use motorpool_vocab::{EngineKey, PhaseView};
+use motorpool_vocab::{EngineKey, ModelId, PhaseView};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -73,6 +73,8 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/reconcile", post(queue::reconcile))
         .route("/events", get(events::stream))
         .route("/plan", post(plan::plan))
+        .route("/models/{id}/reset", post(reset_model))
+        .route("/reset", post(reset_all))
         .route("/unload-idle", post(unload_idle))
         .route("/shutdown", post(shutdown));
     Router::new()
@@ -213,6 +215,7 @@ fn was_unloaded(answer: Answer) -> Result<bool, Failure> {
         | Answer::Ended(_)
         | Answer::Outlook(_)
         | Answer::Reconciled(_)
+        | Answer::Reset(_)
         | Answer::Requeued
         | Answer::AtTheEnd
         | Answer::NoTicket => Ok(false),
@@ -233,6 +236,26 @@ struct Released {
 async fn unload_idle(State(context): Shared) -> Json<Released> {
     let busy = context.handle.release_idle().await;
     Json(Released { busy: busy.iter().map(ToString::to_string).collect() })
+}
+
+#[derive(Serialize)]
+struct Reset {
+    /// Engines whose failures counted, and do not any more.
+    reset: Vec<String>,
+}
+
+async fn reset_model(State(context): Shared, name: Name) -> Result<Json<Reset>, Refused> {
+    let model = model_of(&context, name)?;
+    Ok(reset(&context, Some(model.id.clone())).await)
+}
+
+async fn reset_all(State(context): Shared) -> Json<Reset> {
+    reset(&context, None).await
+}
+
+async fn reset(context: &Context, model: Option<ModelId>) -> Json<Reset> {
+    let keys = context.handle.reset(model).await;
+    Json(Reset { reset: keys.iter().map(ToString::to_string).collect() })
 }
 
 #[derive(Serialize)]

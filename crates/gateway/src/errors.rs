@@ -76,6 +76,14 @@ pub enum Failure {
         /// For people.
         message: String,
     },
+    /// The engine failed to start too often: nothing is started for a while.
+    #[error("{message}")]
+    BreakerOpen {
+        /// For people.
+        message: String,
+        /// When the next start may be tried, in seconds.
+        seconds: u8,
+    },
     /// The engine ended before its reply did.
     #[error("the engine ended while it served this request{}", in_brackets(.0.as_ref()))]
     EngineCrashed(Option<FailureClass>),
@@ -232,6 +240,7 @@ impl Failure {
                 (500, "engine_start_failed", SERVER, None, Never)
             }
             Self::StartFailed { .. } => (502, "engine_start_failed", SERVER, None, Now),
+            Self::BreakerOpen { seconds, .. } => (503, "breaker_open", SERVER, None, After(*seconds)),
             Self::EngineCrashed(_) => (502, "engine_crashed", SERVER, None, Now),
             Self::EngineUnreadable(_) => (502, "engine_unreadable", SERVER, None, Never),
             Self::EngineSaid { status, .. } if status.is_client_error() => {
@@ -375,6 +384,7 @@ mod tests {
             (start(FailureClass::LoadStalled), 502, "engine_start_failed"),
             (start(FailureClass::ModelCorrupt), 500, "engine_start_failed"),
             (start(FailureClass::DeviceLost), 503, "device_lost"),
+            (Failure::BreakerOpen { message: text(), seconds: 200 }, 503, "breaker_open"),
             (Failure::EngineCrashed(Some(FailureClass::Killed)), 502, "engine_crashed"),
             (Failure::EngineUnreadable(text()), 502, "engine_unreadable"),
             (Failure::EngineSaid { status: StatusCode::NOT_FOUND, text: text() }, 404, "engine_error"),

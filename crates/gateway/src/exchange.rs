@@ -86,6 +86,12 @@ impl Job {
             Ok(reply) => reply.into_parts(),
             Err(error) => return Err(no_reply(context, &lease, error).await),
         };
+        // What it does not offer, it said in words.
+        if head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED {
+            lease.vital().failed();
+        } else {
+            lease.vital().answered();
+        }
         match self.reply {
             Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
                 assembled(context, kind, body, lease).await
@@ -153,7 +159,9 @@ async fn assembled(
 ) -> Result<Response<ReplyBody>, Attempt> {
     let mut assembler = Assembler::new(kind);
     loop {
-        match next_bytes(&mut body, context.settings.limits.between_frames).await {
+        let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
+        lease.vital().moved();
+        match next {
             Ok(Some(bytes)) => match assembler.feed(&bytes) {
                 Ok(None) => {}
                 Ok(Some(whole)) => return Ok(whole_reply(whole)),
@@ -180,6 +188,7 @@ fn whole_reply(whole: Assembled) -> Response<ReplyBody> {
 
 async fn no_reply(context: &Context, lease: &Lease, error: SendError) -> Attempt {
     tracing::info!(key = %lease.key(), error = &error as &dyn std::error::Error, "an engine gave no reply");
+    lease.vital().failed();
     match error {
         SendError::Timeout(what, within) => Attempt::Failed(Failure::EngineTimeout { what, within }),
         SendError::Connect(_) | SendError::Closed(_) => after(cause_of_death(&context.handle, lease.spawn()).await),

@@ -72,6 +72,11 @@ impl Attempts {
         self.current = None;
     }
 
+    /// The next one may be made at once.
+    pub(crate) fn hurry(&mut self) {
+        self.retry_at = Now::ZERO;
+    }
+
     /// The next one that is put off is told again.
     pub(crate) fn tell_anew(&mut self) {
         self.deferred = Deferred::NotYet;
@@ -98,7 +103,8 @@ impl Pool {
     pub(crate) fn begin_attempt(&mut self, now: Now, entry: EntryId, purpose: Purpose) -> bool {
         let (target, freed) = (&self.entries[entry], self.upkeep.freed);
         let early = now < target.attempts.retry_at && target.attempts.freed == freed;
-        if self.is_closing() || !matches!(target.phase, Phase::Idle) || target.backoff.holds(now) {
+        let is_open = target.failures.breaker.open_until(now).is_some();
+        if self.is_closing() || !matches!(target.phase, Phase::Idle) || target.backoff.holds(now) || is_open {
             return false;
         }
         if purpose != Purpose::Reconcile && (early || self.somebody_builds()) {
@@ -119,6 +125,9 @@ impl Pool {
 
     /// Judges a build that nobody waits for: it starts, waits for what leaves for it, or is put off.
     pub(crate) fn settle_attempt(&mut self, now: Now, entry: EntryId, spoken: &Spoken) {
+        if self.awaits_dead(entry) {
+            return;
+        }
         // Whoever waited for it left, and with them the right to drain.
         self.drain_for(now, entry, &BTreeSet::new());
         let Some(mut room) = self.judge_attempt(now, entry, spoken) else { return };
@@ -219,6 +228,7 @@ impl Pool {
     pub(crate) fn after_success(&mut self, entry: EntryId) {
         let target = &mut self.entries[entry];
         target.backoff.succeeded();
+        target.failures.succeeded();
         target.attempts.end();
         target.attempts.tell_anew();
         target.owes.clear();

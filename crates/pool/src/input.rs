@@ -1,11 +1,15 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight, Outlook,
-    Prospect, Refusal, Split,
+    Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight, Outlook,
+    Probe, Probed, Prospect, Refusal, Split,
 };
 use motorpool_catalog::Model;
 use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// One request to the pool; numbered by the handle in order of arrival. A lease keeps the number of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -167,6 +171,15 @@ pub enum Input {
         /// What each said.
         cards: BTreeMap<DeviceId, CardSight>,
     },
+    /// What a child that serves was asked, and what came of it.
+    Probed {
+        /// The child.
+        spawn: Spawn,
+        /// What it was asked.
+        probe: Probe,
+        /// What came of it.
+        probed: Probed,
+    },
     /// The child and its whole tree are gone and reaped; or it never came to be.
     Gone {
         /// The child.
@@ -235,6 +248,13 @@ pub enum Input {
         /// Which neighbour.
         direction: Direction,
     },
+    /// What failures led to is forgotten: backoff, breaker, what is held, quarantine; answered by `Reply`.
+    Reset {
+        /// The request.
+        id: RequestId,
+        /// Of this model; `None`: all.
+        model: Option<ModelId>,
+    },
     /// The machine, or what the operator lets us use of it, is another from now on.
     Host(Host),
     /// The graphics driver panicked; `None`: long enough ago.
@@ -254,6 +274,8 @@ pub enum Action {
         key: EngineKey,
         /// What to look at.
         model: Arc<Model>,
+        /// Builds that are of no use here: the first of the engine's chain that is none of these is the one.
+        avoid: Arc<BTreeSet<Build>>,
     },
     /// Start a child; its bytes are reserved.
     Start {
@@ -261,6 +283,13 @@ pub enum Action {
         spawn: Spawn,
         /// How.
         launch: Arc<Launch>,
+    },
+    /// Ask a child that serves; answered by `Probed` in any case.
+    Probe {
+        /// The child.
+        spawn: Spawn,
+        /// What it is asked.
+        probe: Probe,
     },
     /// Ask the drivers of the graphics cards now; answered by `Cards` of a look that began later.
     Look,
@@ -388,6 +417,8 @@ pub enum Answer {
     Ended(Vec<EngineKey>),
     /// What was begun so that there are as many engines as are wanted.
     Reconciled(Reconciled),
+    /// Failures are forgotten; these engines had some that counted.
+    Reset(Vec<EngineKey>),
     /// The ticket is where it was wanted: out, or moved.
     Requeued,
     /// The ticket is at that end of its lane already: nothing changed.

@@ -39,6 +39,9 @@
 //! (`pressure.rs`); what the machine says is trusted for so long (`sight.rs`). What was measured is the next estimate
 //! (`learned.rs`).
 //!
+//! What a failure means for the next start is in `failure.rs`, with `backoff.rs`, `breaker.rs` and `condemned.rs`;
+//! whether an engine that is ready still serves, in `health.rs`.
+//!
 //! Which replica a request goes to is in `replica.rs` and `session.rs`, who is next for a slot in `queue.rs`, what the
 //! pool does by itself in `upkeep.rs`; builds that nobody waits for are *attempts* (`attempt.rs`). Traces of it all are
 //! written, replayed and drawn in `sim`.
@@ -47,12 +50,16 @@ mod admin;
 mod admission;
 mod attempt;
 mod backoff;
+mod breaker;
 mod build;
+mod condemned;
 mod correct;
 mod desk;
 mod entry;
+mod failure;
 mod fallback;
 mod found;
+mod health;
 mod input;
 mod learned;
 mod outlook;
@@ -78,8 +85,10 @@ mod upkeep;
 mod view;
 mod wait;
 
+pub use breaker::BreakerTerms;
 pub use fallback::OnCpuFallback;
-pub use found::{CardFigures, CardSight, Facts, Measured, MemorySight, Tenant};
+pub use found::{Build, CardFigures, CardSight, Facts, Measured, MemorySight, Tenant};
+pub use health::{HealthTerms, Probe, Probed};
 pub use input::{
     Action, Answer, Ask, BuildId, Direction, Exit, Force, Grant, Held, Input, Launch, Reconciled, RequestId,
     SlotChoice, StartFault, Want,

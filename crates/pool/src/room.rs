@@ -7,7 +7,6 @@ use crate::{
     Denial, Pool,
     build::Growth,
     entry::{Admission, Admitting, EntryId, Evicted, Phase, Serving, Step, Waiting},
-    subject::subject,
 };
 use motorpool_broker::{
     Candidate, Measured, Proof, Query, RefusedContext, Room, Standing, Which, pick_room, refused_context,
@@ -65,7 +64,7 @@ impl Pool {
             return;
         }
         match room {
-            Room::Fits(placement) if self.entries[entry].waiting().is_some_and(|w| now < w.not_before) => {
+            Room::Fits(placement) if self.is_held_back(now, entry) => {
                 spoken.claims.push(placement.claim);
             }
             Room::Fits(placement) => {
@@ -99,6 +98,12 @@ impl Pool {
             }
         }
         spoken.drains.extend(self.entries[entry].waiting().into_iter().flat_map(|w| w.drains.iter().copied()));
+    }
+
+    /// Whether the build of `entry` leaves the room that there is alone for now.
+    fn is_held_back(&self, now: Now, entry: EntryId) -> bool {
+        let waits = self.entries[entry].waiting().is_some_and(|w| now < w.not_before);
+        waits || self.awaits_dead(entry)
     }
 
     /// Where `room` is none as drafted, the build may be drafted anew. Whether it is another draft now.
@@ -253,10 +258,10 @@ impl Pool {
         }
     }
 
-    fn reopen_unless_drained(&mut self, now: Now, entry: EntryId) {
+    pub(crate) fn reopen_unless_drained(&mut self, now: Now, entry: EntryId) {
         let closing = self.is_closing();
         let Some(serving) = self.entries[entry].serving() else { return };
-        if !serving.drain.is_active() && !closing {
+        if !serving.is_shut() && !closing {
             let gate = serving.gate.clone();
             // In this order: whoever waits here goes before whoever finds the gate open.
             self.serve(now, entry);
@@ -357,7 +362,7 @@ impl Pool {
     fn refused_context(&self, entry: EntryId) -> Option<RefusedContext> {
         let target = &self.entries[entry];
         let waiting = target.waiting()?;
-        let subject = subject(&target.model, &waiting.facts);
+        let subject = self.subject_of(entry, &waiting.facts);
         refused_context(&self.ledger, (&subject, &waiting.draft))
     }
 

@@ -78,6 +78,9 @@ impl Pool {
     /// The next ticket that may have a slot of this engine.
     fn next_of(&self, now: Now, entry: EntryId) -> Option<RequestId> {
         let serving = self.entries[entry].serving()?;
+        if serving.health.is_doubted() {
+            return None;
+        }
         let draining = serving.drain.is_active();
         let young = draining && self.is_drained_for_young(now, entry);
         let may = |id: &RequestId| {

@@ -220,6 +220,9 @@ impl Pool {
         };
         self.sights.pools.insert(place, last);
         match (before, came, device) {
+            (Some(Last::Lost), Came::Read, Some(device)) if self.is_condemned(&device) => {
+                self.pardon_cards(now, |id, _| *id == device);
+            }
             (Some(Last::Lost), Came::Read, Some(device)) => self.publish(now, EventKind::DeviceBack { device }),
             (Some(Last::Lost), Came::Lost, _) => {}
             (_, Came::Lost, Some(device)) => self.publish(now, EventKind::DeviceLost { device }),
@@ -228,8 +231,9 @@ impl Pool {
         }
     }
 
-    fn sight_of(&self, place: &Place) -> Sight {
+    pub(crate) fn sight_of(&self, place: &Place) -> Sight {
         let foreign = match place {
+            Place::Card(id) if self.is_condemned(id) => return Sight::Unknown,
             Place::Card(id) => self.foreign_on(id),
             Place::SystemMemory => None,
         };
@@ -246,7 +250,9 @@ impl Pool {
     pub(crate) fn is_unknown(&self, id: &DeviceId) -> bool {
         let place = Place::Card(id.clone());
         let is_there = self.ledger.bounds().cards.iter().any(|card| card.id == *id);
-        !is_there || self.sights.pools.contains_key(&place) && self.sight_of(&place) == Sight::Unknown
+        !is_there
+            || self.is_condemned(id)
+            || self.sights.pools.contains_key(&place) && self.sight_of(&place) == Sight::Unknown
     }
 
     /// Whether the driver of one of these cards tells what is free there and not whose the rest is.

@@ -266,7 +266,7 @@ impl Pool {
                 Phase::Idle if quiet => {
                     self.begin_attempt(now, entry, Purpose::Ambient);
                 }
-                Phase::Ready(serving) if quiet && !serving.drain.is_active() => self.serve(now, entry),
+                Phase::Ready(serving) if quiet && !serving.is_shut() => self.serve(now, entry),
                 _ => {}
             }
         }
@@ -287,7 +287,9 @@ impl Pool {
         let trying = self.entries.values().filter(|e| e.waiting().is_some() && e.attempts.is_on());
         let missing = self.missing().filter_map(|entry| {
             let target = &self.entries[entry];
-            Some(target.attempts.due_at().max(target.backoff.until()).max(self.comes_back_at(entry)?))
+            let open = target.failures.breaker.open_until(self.judged_at()).unwrap_or(Now::ZERO);
+            let back_at = self.comes_back_at(entry)?;
+            Some(target.attempts.due_at().max(target.backoff.until()).max(open).max(back_at))
         });
         let unused = self.by_spawn.values().filter_map(|entry| self.unload_at(*entry));
         let quiet = self.ambient_entries().into_iter().filter_map(|entry| self.quiet_from(entry));

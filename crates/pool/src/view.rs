@@ -52,6 +52,7 @@ impl Pool {
             Phase::Admission(_) => (PhaseView::WaitsForSlot, None, None),
             Phase::Starting(l) => (PhaseView::Starting { progress: l.progress }, Some(l.spawn), l.pid),
             Phase::Proving(p) => (PhaseView::Starting { progress: Some(1000) }, Some(p.spawn), p.pid),
+            Phase::Ready(s) if s.health.is_doubted() => (PhaseView::Suspect, Some(s.spawn), s.pid),
             Phase::Ready(s) => (PhaseView::Ready, Some(s.spawn), s.pid),
             Phase::Stopping { spawn } => {
                 (PhaseView::Stopping, Some(*spawn), self.teardowns.get(spawn).and_then(|t| t.pid))
@@ -76,6 +77,7 @@ impl Pool {
             n_sessions: self.sessions.n_at(entry.key.model(), entry.key.replica()),
             width: serving.map(|s| s.gate.width()),
             demand: entry.demand(now),
+            trouble: self.trouble(now, id),
             ..self.memory_of(spawn.or(entry.spawn()), blank(entry))
         }
     }
@@ -168,6 +170,7 @@ fn blank(entry: &Entry) -> EntryView {
         last_use: entry.last_use,
         created: entry.created,
         last_exit: entry.last_exit.clone(),
+        trouble: None,
     }
 }
 

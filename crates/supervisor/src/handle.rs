@@ -15,7 +15,7 @@ use motorpool_pool::{
 };
 use motorpool_vocab::{
     Endpoint, EngineKey, EntryView, Event, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView, Snapshot, Spawn,
-    TryEnter,
+    TryEnter, Vital,
 };
 use parking_lot::Mutex;
 use std::{
@@ -224,6 +224,15 @@ impl PoolHandle {
         }
     }
 
+    /// Has the failures of a model, or all, forgotten: the engines that had some that counted.
+    pub async fn reset(&self, model: Option<ModelId>) -> Vec<EngineKey> {
+        let id = self.number();
+        match self.operate(id, Input::Reset { id, model }).await {
+            Answer::Reset(keys) => keys,
+            _ => Vec::new(),
+        }
+    }
+
     /// Takes a request out of the queue that it waits in.
     pub async fn withdraw(&self, ticket: RequestId) -> Answer {
         let id = self.number();
@@ -416,6 +425,11 @@ impl Lease {
         self.grant.slot
     }
 
+    /// Where it is counted what comes of the requests behind that door.
+    pub fn vital(&self) -> &Vital {
+        self.grant.gate.vital()
+    }
+
     /// The door it holds; for whoever shows how full it is.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.grant.gate
@@ -456,6 +470,7 @@ mod tests {
             class: None,
             ever_ready: false,
             tail: vec![],
+            plan: None,
         };
         (0..1000).for_each(|n| shared.remember(exit(n)));
         let exits = shared.exits.lock();

@@ -1,9 +1,10 @@
 //! [`Settings`] and [`start`]: from a state directory to a running pool.
 use crate::{
-    KeeperProgram, Launcher, Notebook, OpenError, PoolHandle,
+    KeeperProgram, Launcher, Notebook, OpenError, PoolHandle, ProbeTimes,
     check::{Calibrate, Checker, Discover, Locate},
     driver::Workshop,
     handle::{Shared, open_handle},
+    incidents::Incidents,
     lookout::{Devices, Lookout},
     panics::Panics,
     shell::{Outside, Shell, post},
@@ -35,6 +36,8 @@ pub struct Settings {
     pub devices: Devices,
     /// Where panics of the graphics driver are reported.
     pub panics: Panics,
+    /// How long an engine that serves may take to answer when it is asked.
+    pub probes: ProbeTimes,
     /// Writes the line of a denial.
     pub on_denial: OnDenial,
 }
@@ -52,7 +55,7 @@ impl fmt::Debug for Settings {
 /// The loop ends when the last handle and lease is dropped, and every engine with it. Call inside a tokio runtime;
 /// blocks shortly.
 pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, panics, on_denial } =
+    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, panics, probes, on_denial } =
         settings;
     let launcher = Launcher::open(keeper, &state)?;
     let (logs, empty) = (state.join("logs"), run.join("empty"));
@@ -67,8 +70,10 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let environment = environment.into_iter().collect();
     let notebook = Notebook::open(&state);
     let checker = Checker::new(discover, locate, calibrate).with_lessons(notebook.clone());
-    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter: Arc::default(), lookout };
-    let outside = Outside { shared, snapshots, on_denial, notebook, incidents: state.join("incidents.jsonl") };
+    let meter = Arc::default();
+    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, probes };
+    let incidents = Incidents::at(state.join("incidents.jsonl"));
+    let outside = Outside { shared, snapshots, on_denial, notebook, incidents };
     let pause = panics.observe(SystemTime::now(), motorpool_devices::now());
     post(&handle.weak_inbox(), Input::GpuPause(pause));
     tokio::spawn(panics.run(handle.weak_inbox()));

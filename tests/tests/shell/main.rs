@@ -60,7 +60,7 @@ impl House {
             state: self.path("state"),
             run: self.path("run"),
             environment: std::env::vars_os().collect(),
-            discover: Box::new(|_| Ok(binary("motorpool-fake-engine"))),
+            discover: Box::new(|_| Ok(vec![binary("motorpool-fake-engine")])),
             locate: Box::new(|model| match &model.source {
                 ModelSource::File(path) => Ok(path.clone()),
                 other => panic!("{other:?} is no file"),
@@ -68,6 +68,7 @@ impl House {
             calibrate: Box::new(|_| Calibration::default()),
             devices: motorpool_supervisor::Devices::default(),
             panics: Panics { folders: vec![self.folder.path().to_owned()], pause: Duration::from_hours(1) },
+            probes: motorpool_supervisor::ProbeTimes::default(),
             on_denial: Box::new(move |denial| denials.lock().expect("no panic").push(denial.to_string())),
         };
         let config = PoolConfig {

@@ -185,6 +185,18 @@ fn members(kind: &EventKind) -> (&'static str, Map<String, Value>) {
         EventKind::StartFailed { key, class } => {
             ("start-failed", json!({ "key": key.to_string(), "class": class.as_str() }))
         }
+        EventKind::BreakerOpened { key, class, within } => (
+            "breaker-opened",
+            json!({ "key": key.to_string(), "class": class.as_str(), "withinMs": super::wire::millis(*within) }),
+        ),
+        EventKind::Quarantined { key, program } => {
+            ("quarantined", json!({ "key": key.to_string(), "program": program.display().to_string() }))
+        }
+        EventKind::Suspected { key, spawn, why } => {
+            ("suspected", json!({ "key": key.to_string(), "spawn": spawn.0, "why": why }))
+        }
+        EventKind::Recovered { key, spawn } => ("recovered", json!({ "key": key.to_string(), "spawn": spawn.0 })),
+        EventKind::Reset { model } => ("reset", json!({ "model": model.as_ref().map(ToString::to_string) })),
         EventKind::ContextClamped { key, wanted, context_per_slot, slots } => (
             "context-clamped",
             json!({ "key": key.to_string(), "wanted": wanted, "contextPerSlot": context_per_slot, "slots": slots }),

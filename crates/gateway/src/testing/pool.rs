@@ -172,6 +172,7 @@ impl Keeper {
 
 fn ended(spawn: Spawn, class: FailureClass) -> ExitRecord {
     ExitRecord {
+        plan: None,
         spawn,
         pid: None,
         started_at: Now::ZERO,

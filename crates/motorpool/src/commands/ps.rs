@@ -38,6 +38,7 @@ pub(super) fn for_people(status: &Status) -> String {
 fn row(engine: &Engine) -> Vec<String> {
     let phase = match engine.progress {
         Some(progress) if engine.phase == "starting" => format!("starting {} %", progress / 10),
+        _ if let Some(trouble) = engine.trouble.as_ref().filter(|_| engine.phase == "idle") => trouble.state(),
         _ => engine.phase.clone(),
     };
     let leases = match engine.slots {

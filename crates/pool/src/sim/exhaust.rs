@@ -71,7 +71,7 @@ fn possible(world: &World, done: &[Step]) -> Vec<Step> {
         for (_, child) in states {
             match child {
                 Child::Loading => {
-                    next.extend([Step::Ready(place.clone(), 1), Step::Gone(place.clone(), Which::Newest)])
+                    next.extend([Step::Ready(place.clone(), 1), Step::Gone(place.clone(), Which::Newest)]);
                 }
                 Child::Serving => next.extend([
                     Step::Gone(place.clone(), Which::Newest),

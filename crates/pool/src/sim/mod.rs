@@ -20,5 +20,5 @@ pub use exhaust::exhaust;
 pub use rules::{Broken, Run};
 pub use shrink::shrink;
 pub use told::told;
-pub use trace::{Parent, Place, Setting, SettingModel, Step, Telling, Trace, TraceError, Which, Wish};
+pub use trace::{Parent, Place, Setting, SettingModel, Sickness, Step, Telling, Trace, TraceError, Which, Wish};
 pub use world::{Child, Granted, Outcome, World};

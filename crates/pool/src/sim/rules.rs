@@ -13,6 +13,7 @@
 //! | drain | an engine is drained only for builds that wait for room, that somebody waits for and that know of it |
 //! | queue | background work leaves a slot, nobody waits beyond the limits, no slot is given twice |
 //! | gates | closed exactly while somebody drains or the pool closes; marked exactly while somebody waits |
+//! | health | what fails is not started again and again, what is sick is stopped, and what serves is not |
 //! | session | a session that comes back to a replica with a slot to spare is served there |
 use super::{
     told,
@@ -33,6 +34,8 @@ use std::{
 const QUEUE_WAIT: Duration = Duration::from_mins(10);
 /// From then on nothing protects a busy engine.
 const MAX_WAIT: Duration = Duration::from_mins(1);
+/// An engine that is suspect and still is given up by then: still while suspect, then while condemned.
+const VERDICT_WITHIN: Duration = Duration::from_mins(5);
 /// A session is remembered so long.
 const REMEMBERED: Duration = Duration::from_mins(50);
 
@@ -186,6 +189,7 @@ impl Run {
         self.check_gates(snapshot)?;
         self.check_drains()?;
         self.check_waiters(snapshot)?;
+        self.check_health(snapshot)?;
         self.check_denials(snapshot)
     }
 
@@ -220,12 +224,15 @@ impl Run {
         for (grant, _) in self.world.leases.values() {
             let Some((key, state)) = self.world.children.get(&grant.spawn) else { continue };
             let forced = self.world.forced.contains(&grant.spawn);
+            let forced = forced || self.world.sick.contains_key(&grant.spawn);
             hold("P2", *state == Child::Serving || forced, || format!("{key} is {state:?} under a lease"))?;
         }
         for event in &self.world.events[self.seen_events..] {
             if let EventKind::Stopping { spawn, reason, key } = &event.kind {
                 let held = self.world.leases.values().any(|(grant, _)| grant.spawn == *spawn);
-                let allowed = self.world.forced.contains(spawn) || *reason == StopReason::LoadTimeout;
+                // P2 and H1: only what is sick is cut for its health.
+                let unwell = *reason == StopReason::Health && self.world.sick.contains_key(spawn);
+                let allowed = self.world.forced.contains(spawn) || *reason == StopReason::LoadTimeout || unwell;
                 hold("P2", !held || allowed, || format!("{key} is stopped under a lease"))?;
             }
         }
@@ -345,6 +352,21 @@ impl Run {
         hold("P3", young || moves || timed || !self.world.untold.is_empty(), || {
             format!("what does {first:?} wait for? {snapshot:?}")
         })
+    }
+
+    /// A gate is shut while its engine is suspect, and one that is sick is not suspected for ever.
+    fn check_health(&self, snapshot: &Snapshot) -> Held {
+        for entry in snapshot.entries.iter().filter(|e| e.phase == PhaseView::Suspect) {
+            let open = self.world.open.get(&entry.key).is_some_and(|grant| !grant.gate.is_closed());
+            hold("health", !open, || format!("{} is suspect and open", entry.key))?;
+            let suspected =
+                |kind: &EventKind| matches!(kind, EventKind::Suspected { spawn, .. } if Some(*spawn) == entry.spawn);
+            let since = self.world.events.iter().rev().find(|event| suspected(&event.kind)).map(|event| event.at);
+            let long = since.is_some_and(|since| self.world.now.since(since) > VERDICT_WITHIN);
+            let moves = entry.spawn.is_some_and(|spawn| !self.world.sick.contains_key(&spawn));
+            hold("health", !long || moves || snapshot.closing, || format!("no verdict on {entry:?}"))?;
+        }
+        Ok(())
     }
 
     fn check_denials(&mut self, snapshot: &Snapshot) -> Held {

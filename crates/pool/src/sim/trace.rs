@@ -6,16 +6,19 @@
 //! acquire r1 a session=s lane=background drain=5 queue=60 parent priority=2 replica=1 actor=x
 //! load r2 a           enter r3 a [untold]      leave r3 [untold]     tell r3       cancel r1
 //! check a:0 ok|bad    progress a:0             ready a:0 4           gone a:0 oldest|newest
+//! fail a:0 killed     sick a:0 still|deaf      fails a:0             reset r9 [a]
 //! unload-idle r4 a:0  evict r5 a:0 [force]     release r6            reconcile r7 a 2
 //! withdraw r8 r1      move r9 r1 up|down       pass 1500             old-news 7
 //! retire r10          shutdown r11             obey
 //! ```
 //!
-//! Requests are `r` and a number that only grows from step to step; engines are `model:replica`; waits are seconds, `pass` milliseconds;
-//! a child becomes ready with so many slots. `obey` does all that the pool wants done. `#` begins a comment.
+//! Requests are `r` and a number that only grows from step to step; engines are `model:replica`; waits are seconds, `pass`
+//! milliseconds; a child becomes ready with so many slots. `fail` ends one with a class of failure, `sick` makes one that
+//! serves show no progress (`still`) or answer no question either (`deaf`), `fails` has three requests in a row fail there.
+//! `obey` does all that the pool wants done. `#` begins a comment.
 use crate::{Direction, Force, RequestId};
 use motorpool_catalog::MOST_REPLICAS;
-use motorpool_vocab::{Lane, ModelId};
+use motorpool_vocab::{FailureClass, Lane, ModelId};
 use std::{fmt, str::FromStr};
 
 /// Most MiB that a trace may speak of.
@@ -106,6 +109,15 @@ pub enum Which {
     Newest,
 }
 
+/// What a child that serves does not do any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sickness {
+    /// Nothing moves; it says that all is well.
+    Still,
+    /// It answers nothing.
+    Deaf,
+}
+
 /// An engine: a model's name and a replica.
 pub type Place = (String, u32);
 
@@ -132,6 +144,14 @@ pub enum Step {
     Ready(Place, u32),
     /// A child ends.
     Gone(Place, Which),
+    /// A child that loads or serves ends, and its log tells why.
+    Fail(Place, FailureClass),
+    /// A child that serves is of less use than it was.
+    Sick(Place, Sickness),
+    /// Requests fail, one after the other.
+    Fails(Place),
+    /// Failures are forgotten, of one model or of all.
+    Reset(RequestId, Option<String>),
     /// Unload if idle.
     UnloadIdle(RequestId, Place),
     /// Unload.
@@ -224,6 +244,7 @@ impl Step {
             | Self::Evict(id, ..)
             | Self::ReleaseIdle(id)
             | Self::Reconcile(id, ..)
+            | Self::Reset(id, _)
             | Self::Withdraw(id, _)
             | Self::Move(id, ..)
             | Self::Retire(id)
@@ -235,6 +256,9 @@ impl Step {
             | Self::Progress(_)
             | Self::Ready(..)
             | Self::Gone(..)
+            | Self::Fail(..)
+            | Self::Sick(..)
+            | Self::Fails(_)
             | Self::Pass(_)
             | Self::OldNews(_)
             | Self::Obey => None,
@@ -303,6 +327,12 @@ fn step(words: &[&str]) -> Result<Step, String> {
         ["ready", at, width] => Step::Ready(place(at)?, small(width, 1 << 20)?),
         ["gone", at, "oldest"] => Step::Gone(place(at)?, Which::Oldest),
         ["gone", at, "newest"] => Step::Gone(place(at)?, Which::Newest),
+        ["fail", at, class] => Step::Fail(place(at)?, FailureClass::from_name(class).ok_or("no such failure class")?),
+        ["sick", at, "still"] => Step::Sick(place(at)?, Sickness::Still),
+        ["sick", at, "deaf"] => Step::Sick(place(at)?, Sickness::Deaf),
+        ["fails", at] => Step::Fails(place(at)?),
+        ["reset", id] => Step::Reset(request(id)?, None),
+        ["reset", id, model] => Step::Reset(request(id)?, Some((*model).into())),
         ["unload-idle", id, at] => Step::UnloadIdle(request(id)?, place(at)?),
         ["evict", id, at] => Step::Evict(request(id)?, place(at)?, Force::No),
         ["evict", id, at, "force"] => Step::Evict(request(id)?, place(at)?, Force::Yes),
@@ -367,6 +397,12 @@ impl fmt::Display for Step {
             Self::Ready(of, width) => write!(f, "ready {} {width}", at(of)),
             Self::Gone(of, Which::Oldest) => write!(f, "gone {} oldest", at(of)),
             Self::Gone(of, Which::Newest) => write!(f, "gone {} newest", at(of)),
+            Self::Fail(of, class) => write!(f, "fail {} {class}", at(of)),
+            Self::Sick(of, Sickness::Still) => write!(f, "sick {} still", at(of)),
+            Self::Sick(of, Sickness::Deaf) => write!(f, "sick {} deaf", at(of)),
+            Self::Fails(of) => write!(f, "fails {}", at(of)),
+            Self::Reset(id, None) => write!(f, "reset r{}", id.0),
+            Self::Reset(id, Some(model)) => write!(f, "reset r{} {model}", id.0),
             Self::UnloadIdle(id, of) => write!(f, "unload-idle r{} {}", id.0, at(of)),
             Self::Evict(id, of, Force::No) => write!(f, "evict r{} {}", id.0, at(of)),
             Self::Evict(id, of, Force::Yes) => write!(f, "evict r{} {} force", id.0, at(of)),

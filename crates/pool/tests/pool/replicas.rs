@@ -1,6 +1,6 @@
 //! Traces of replicas: who goes where, what comes and goes by itself, what operators want.
-use crate::world::{Child, Outcome, World, catalog, key, of_session, replica};
-use motorpool_pool::{Answer, Ask, Force, Input, Reconciled, RequestId};
+use crate::world::{Child, Outcome, World, catalog, host, key, of_session, replica};
+use motorpool_pool::{Answer, Ask, BreakerTerms, Force, Input, PoolConfig, Reconciled, RequestId};
 use motorpool_vocab::{EventKind, Holder, ModelId, PhaseView, StopReason};
 use std::time::Duration;
 
@@ -324,7 +324,10 @@ fn a_session_finds_its_slot_again_unless_somebody_is_in_one_that_nobody_knows() 
 
 #[test]
 fn a_load_that_always_fails_stops_the_others_once_per_backoff_and_they_come_back() {
-    let mut w = World::new(1024);
+    // What its breaker adds to that is told elsewhere.
+    let breaker = BreakerTerms { failures: 0, ..BreakerTerms::default() };
+    let config = PoolConfig { host: host(1024), breaker, ..PoolConfig::default() };
+    let mut w = World::configured(config, catalog(&[("a", 600, ""), ("b", 600, "")]));
     let a = w.resident("a");
     w.leave(a);
     let (mut n_evicted, mut n_asked) = (0, 0);
