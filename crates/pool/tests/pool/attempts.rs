@@ -136,7 +136,7 @@ fn none_of_a_model_that_is_always_to_be_there_means_none() {
 #[test]
 fn the_last_engines_stay_whatever_their_numbers_are() {
     for (min, living) in [(1, vec![1]), (2, vec![1, 2])] {
-        let replicas = format!("replicas = {{ min = {min}, max = 3 }}");
+        let replicas = format!("idle_ttl = \"0s\"\nreplicas = {{ min = {min}, max = 3 }}");
         let mut w = World::with(4096, catalog(&[("a", 600, &replicas)]));
         reconcile(&mut w, "a", 3);
         w.obey();

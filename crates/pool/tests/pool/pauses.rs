@@ -46,7 +46,7 @@ fn nobody_goes_for_what_is_not_started_and_what_computes_on_the_processor_is() {
     let cpu = w.acquire("cpu");
     w.obey();
     assert!(w.is_granted(cpu));
-    w.pass(60 * SECOND);
+    w.pass_reading(60);
     let b = w.acquire("b");
     w.obey();
     assert!(w.is_granted(b), "the pause ends by time alone");
@@ -75,7 +75,7 @@ fn what_nobody_waits_for_is_put_off() {
     w.check_all();
     assert_eq!((w.children.len(), n_told(&w)), (0, 0));
     assert_eq!(w.n_events(|e| matches!(e, EventKind::Deferred { .. })), 1);
-    w.pass(70 * SECOND);
+    w.pass_reading(70);
     w.obey();
     assert_eq!(w.serving("h"), [0]);
 }

@@ -29,7 +29,7 @@ fn ended(w: &World, device: Option<&DeviceId>) -> usize {
 #[test]
 fn a_card_that_we_filled_ourselves_and_that_is_idle_is_left_alone() {
     let host = host(SizedBy::Machine, &[24]);
-    let mut w = World::on(host, catalog(&[("full", 23_347, "gpu_layers = 99")]));
+    let mut w = World::on(host, catalog(&[("full", 23_347, "gpu_layers = 99\nidle_ttl = \"0s\"")]));
     w.read_cards();
     w.idles("full");
     w.pass(10 * MINUTE);
