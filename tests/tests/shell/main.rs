@@ -1,4 +1,6 @@
 //! The one loop and its handle over real processes: the fake engine under a real keeper.
+mod obeys;
+
 use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
 use motorpool_pool::{Answer, Ask, BudgetSetting, Calibration, Force, Host, HostShape, PoolConfig, Refusal};
 use motorpool_supervisor::{KeeperProgram, Panics, PoolHandle, Settings, start};
@@ -54,6 +56,20 @@ impl House {
             model
         });
         let catalog = Catalog::new(shipped().0, models.collect()).expect("a catalog");
+        let config = PoolConfig {
+            host: Host {
+                shape,
+                ram: Bytes::gib(64),
+                budget: BudgetSetting::explicit(Bytes::mib(budget_mib)),
+                ..Host::default()
+            },
+            polite_within: Duration::from_secs(2),
+            ..PoolConfig::default()
+        };
+        self.start(catalog, config)
+    }
+
+    fn start(&self, catalog: Catalog, config: PoolConfig) -> PoolHandle {
         let denials = Arc::clone(&self.denials);
         let settings = Settings {
             keeper: KeeperProgram { program: binary("keeper-under-test"), args: vec![] },
@@ -70,16 +86,6 @@ impl House {
             panics: Panics { folders: vec![self.folder.path().to_owned()], pause: Duration::from_hours(1) },
             probes: motorpool_supervisor::ProbeTimes::default(),
             on_denial: Box::new(move |denial| denials.lock().expect("no panic").push(denial.to_string())),
-        };
-        let config = PoolConfig {
-            host: Host {
-                shape,
-                ram: Bytes::gib(64),
-                budget: BudgetSetting::explicit(Bytes::mib(budget_mib)),
-                ..Host::default()
-            },
-            polite_within: Duration::from_secs(2),
-            ..PoolConfig::default()
         };
         start(settings, Arc::new(catalog), config).expect("a pool")
     }

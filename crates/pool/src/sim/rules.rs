@@ -81,6 +81,11 @@ impl Run {
         &self.world
     }
 
+    /// What outsiders see of its pool.
+    pub fn snapshot(&self) -> Snapshot {
+        self.world.pool.snapshot(self.world.now)
+    }
+
     /// Lets one thing happen. Everything that is asked of the pool in it, or the property that does not hold.
     pub fn step(&mut self, step: &Step) -> Result<Vec<Action>, Broken> {
         let before = self.before(step);
