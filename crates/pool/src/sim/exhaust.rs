@@ -97,8 +97,8 @@ mod tests {
 
     /// A deeper one is a step of continuous integration: `examples/traces.rs`.
     #[test]
-    fn every_order_of_three_steps_keeps_every_property() {
-        let n_orders = exhaust(3).unwrap_or_else(|found| panic!("{}\n{}", found.1, found.0));
-        assert!(n_orders > 100, "{n_orders} orders");
+    fn every_order_of_four_steps_keeps_every_property() {
+        let n_orders = exhaust(4).unwrap_or_else(|found| panic!("{}\n{}", found.1, found.0));
+        assert!(n_orders > 1000, "{n_orders} orders");
     }
 }

@@ -4,18 +4,21 @@ use crate::{
     Action, Answer, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Denial, Exit, Facts, Force, Grant, Host,
     Input, Lessons, Measured, Pool, PoolConfig, Probe, Probed, Refusal, RequestId, StartFault,
 };
-use motorpool_catalog::{Catalog, Model, ModelSource, Replicas, shipped};
+use motorpool_catalog::{Catalog, Manifest, Model, ModelSource, Replicas, shipped};
 use motorpool_vocab::{
     Bytes, Endpoint, EngineKey, EntryView, Event, FailureClass, Holder, ModelId, Now, PhaseView, Spawn, TryEnter,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
 /// The engine of every model of a trace.
 const ENGINE: &str = "llama-server";
+
+/// Parsed once: a search begins many worlds.
+static MANIFESTS: LazyLock<Vec<Manifest>> = LazyLock::new(|| shipped().0);
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +98,7 @@ impl World {
             made.replicas = Replicas { min: model.replicas.0, max: model.replicas.1 };
             Some(made)
         });
-        let catalog = Catalog::new(shipped().0, models.collect()).unwrap_or_default();
+        let catalog = Catalog::new(MANIFESTS.clone(), models.collect()).unwrap_or_default();
         let config = PoolConfig { host, ..PoolConfig::default() };
         Self {
             pool: Pool::new(config, Arc::new(catalog), Spawn(1)),
