@@ -72,6 +72,11 @@ impl Attempts {
         self.current = None;
     }
 
+    /// It is not to come back, whatever it was stopped for.
+    pub(crate) fn end_restore(&mut self) {
+        self.current = self.current.filter(|attempt| attempt.purpose != Purpose::Restore);
+    }
+
     /// The next one that is put off is told again.
     pub(crate) fn tell_anew(&mut self) {
         self.deferred = Deferred::NotYet;
