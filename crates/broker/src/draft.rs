@@ -268,7 +268,7 @@ pub(crate) fn could_fit(ledger: &Ledger, fixed: &[Spawn], load: &Load) -> bool {
     !matches!(pick_room(ledger, &query, &[]), Room::Never(_))
 }
 
-fn sizing_of(ledger: &Ledger) -> Sizing {
+pub(crate) fn sizing_of(ledger: &Ledger) -> Sizing {
     let bounds = ledger.bounds();
     let small = bounds.ram <= SMALL_RAM || (bounds.shape == HostShape::DiscreteGpu && bounds.fast <= SMALL_GRAPHICS);
     Sizing {

@@ -20,7 +20,7 @@
 //! | which layers go where, what that claims | `placement.rs`, `cut.rs`, `split.rs` |
 //! | who goes for it | `room.rs`, `victims.rs`, `slack.rs`; by what a driver says is missing: `measured.rs` |
 //! | how a refusal reads, and whether it is the context's | `denial.rs`, `admission.rs` |
-//! | context, slots, KV type, what is loaded beside | `plan.rs`, `growth.rs`, `draft.rs`, `beside.rs` |
+//! | context, slots, KV type, what is loaded beside | `plan.rs`, `growth.rs`, `draft.rs`, `beside.rs`; less of it: `less.rs` |
 //! | what earlier loads taught | `learned.rs` |
 //!
 //! Invariants, each a property test:
@@ -42,6 +42,7 @@ mod growth;
 mod host;
 mod learned;
 mod ledger;
+mod less;
 mod limits;
 mod lines;
 mod measured;

@@ -197,6 +197,11 @@ fn pick_context(wishes: &Wishes, scale: Scale) -> Context {
     }
 }
 
+/// The least tokens per slot that are of use.
+pub(crate) fn floor_of(wishes: &Wishes, scale: Scale) -> u32 {
+    pick_context(wishes, scale).floor
+}
+
 /// By the fast memory, then as many caches as 80 % of what is left hold.
 fn pick_slots(sizing: &Sizing, one: Sized) -> u32 {
     const STEPS: [(Bytes, u32); 3] = [(Bytes::gib(12), 1), (Bytes::gib(24), 2), (Bytes::gib(48), 3)];

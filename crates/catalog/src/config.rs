@@ -4,6 +4,7 @@
 use crate::{
     Catalog, ConfigError, Fault, Listen,
     capacity::{Capacity, Device, check_devices},
+    care::{BreakerSettings, HealthSettings},
     document::{Origin, Step},
     names::nearest,
     quantity,
@@ -34,6 +35,10 @@ pub struct Config {
     pub evict: EvictSettings,
     /// `[load]`: how long an engine may take to become ready.
     pub load: LoadSettings,
+    /// `[breaker]`: when starts that fail are given up for a while.
+    pub breaker: BreakerSettings,
+    /// `[health]`: when an engine that is ready counts as one that does not serve.
+    pub health: HealthSettings,
     /// `[stop]`: how an engine is ended.
     pub stop: StopSettings,
     /// `[shutdown]`: how we end.
@@ -155,9 +160,22 @@ pub struct LoadSettings {
     /// Longest time in all (30 min).
     #[serde(deserialize_with = "quantity::some_time")]
     pub cap: Duration,
+    /// What becomes of a load that nobody waits for any more (finish).
+    pub abandon: Abandon,
     /// How many engines load at a time on each graphics device, and how many in system memory alone, 1 to 64 (1).
     #[serde(deserialize_with = "quantity::whole::<_, 1, 64>")]
     pub parallel: u32,
+}
+
+/// What becomes of a load that nobody waits for any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Abandon {
+    /// It goes on: whoever left may come back.
+    #[default]
+    Finish,
+    /// It is ended.
+    Abort,
 }
 
 /// How an engine is ended.
@@ -327,7 +345,7 @@ impl Default for PoolSettings {
 
 impl Default for LoadSettings {
     fn default() -> Self {
-        Self { stall: Duration::from_mins(1), cap: Duration::from_mins(30), parallel: 1 }
+        Self { stall: Duration::from_mins(1), cap: Duration::from_mins(30), abandon: Abandon::Finish, parallel: 1 }
     }
 }
 

@@ -17,6 +17,7 @@
 //! - no text, however broken, makes a `parse_*` function panic (a property test).
 mod beside;
 mod capacity;
+mod care;
 mod catalog;
 mod config;
 mod context;
@@ -38,9 +39,10 @@ mod template;
 
 pub use beside::{DraftModel, SideFile, tensors_that_stay};
 pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, OnCpuFallback, Spillover};
+pub use care::{BreakerSettings, HealthSettings};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
-    Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
+    Abandon, Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
     OnDeadline, Policy, PoolSettings, Server, Shutdown, StopSettings,
 };
 pub use context::{ContextWish, Profile};
@@ -54,8 +56,8 @@ pub use manifest::{
     StopSignal, Transport,
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
-pub use quantity::{BudgetText, budget_from_env};
-pub use refused::RefusedArg;
+pub use quantity::{BudgetText, budget_from_env, duration_from_text};
+pub use refused::{Instead, RefusedArg};
 pub use replicas::{MOST_REPLICAS, Replicas};
 pub use report::{Heard, Slots};
 pub use template::{Arg, Template};

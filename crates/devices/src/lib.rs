@@ -21,6 +21,7 @@
 //! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
 //! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
 //! | [`now`], [`boot_id`] | `clock.rs` | `CLOCK_BOOTTIME`, `/proc/sys/kernel/random/boot_id` |
+//! | [`GpuPanic`] | `gpu_panic.rs` | reports in `DiagnosticReports`, macOS |
 //! | [`observe_working_set`] and [`Ram`] on Apple's machines | `apple.rs` | Metal, the kernel |
 //!
 //! All but NVML and `apple.rs` is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the
@@ -34,6 +35,7 @@ mod device;
 mod device_list;
 mod fdinfo;
 mod foreign;
+mod gpu_panic;
 mod graphics;
 mod listener;
 mod nvidia;
@@ -49,6 +51,7 @@ pub use clock::{boot_id, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use device_list::{EngineDevice, parse_device_list, parse_used_devices};
 pub use foreign::{PidSpace, foreign_ram, tenants};
+pub use gpu_panic::{GpuPanic, observe_gpu_panic};
 pub use graphics::{Gpu, Graphics, ToldBy, Visible};
 pub use listener::listens;
 pub use nvidia::{Driver, Nvidia, NvidiaReading};

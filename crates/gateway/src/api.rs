@@ -21,7 +21,10 @@ use crate::{
 use axum::{
     Extension, Json, Router,
     body::Body,
-    extract::{OriginalUri, Path, Query, State, rejection::PathRejection},
+    extract::{
+        OriginalUri, Path, Query, State,
+        rejection::{PathRejection, QueryRejection},
+    },
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -29,7 +32,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use motorpool_catalog::{MOST_REPLICAS, Model};
 use motorpool_pool::{Answer, Force, Refusal};
-use motorpool_vocab::{EngineKey, PhaseView};
+use motorpool_vocab::{EngineKey, ModelId, PhaseView};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -70,6 +73,8 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/reconcile", post(queue::reconcile))
         .route("/events", get(events::stream))
         .route("/plan", post(plan::plan))
+        .route("/models/{id}/reset", post(reset_model))
+        .route("/reset", post(reset_all))
         .route("/unload-idle", post(unload_idle))
         .route("/shutdown", post(shutdown));
     Router::new()
@@ -210,6 +215,7 @@ fn was_unloaded(answer: Answer) -> Result<bool, Failure> {
         | Answer::Ended(_)
         | Answer::Outlook(_)
         | Answer::Reconciled(_)
+        | Answer::Reset(_)
         | Answer::Requeued
         | Answer::AtTheEnd
         | Answer::NoTicket => Ok(false),
@@ -233,6 +239,26 @@ async fn unload_idle(State(context): Shared) -> Json<Released> {
 }
 
 #[derive(Serialize)]
+struct Reset {
+    /// Engines whose failures counted, and do not any more.
+    reset: Vec<String>,
+}
+
+async fn reset_model(State(context): Shared, name: Name) -> Result<Json<Reset>, Refused> {
+    let model = model_of(&context, name)?;
+    Ok(reset(&context, Some(model.id.clone())).await)
+}
+
+async fn reset_all(State(context): Shared) -> Json<Reset> {
+    reset(&context, None).await
+}
+
+async fn reset(context: &Context, model: Option<ModelId>) -> Json<Reset> {
+    let keys = context.handle.reset(model).await;
+    Json(Reset { reset: keys.iter().map(ToString::to_string).collect() })
+}
+
+#[derive(Serialize)]
 struct Leaving {
     status: &'static str,
 }
@@ -253,7 +279,12 @@ struct LogQuery {
     follow: Option<String>,
 }
 
-async fn log_of_engine(State(context): Shared, name: Name, Query(query): Query<LogQuery>) -> Result<Response, Refused> {
+async fn log_of_engine(
+    State(context): Shared,
+    name: Name,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Result<Response, Refused> {
+    let Query(query) = query.map_err(|error| Failure::InvalidRequest { message: error.body_text(), param: None })?;
     let key = key_of(name)?;
     let follow = match query.follow.as_deref() {
         Some("1" | "true" | "") => log::Follow::Yes,

@@ -53,6 +53,9 @@ pub enum Failure {
         /// Whether it might fit later.
         retry: Retry,
     },
+    /// Nothing is started on graphics devices for a while.
+    #[error("{0}")]
+    GpuPaused(String),
     /// What must go did not drain in time.
     #[error("{0}")]
     EngineBusy(String),
@@ -72,6 +75,14 @@ pub enum Failure {
         class: FailureClass,
         /// For people.
         message: String,
+    },
+    /// The engine failed to start too often: nothing is started for a while.
+    #[error("{message}")]
+    BreakerOpen {
+        /// For people.
+        message: String,
+        /// When the next start may be tried, in seconds.
+        seconds: u8,
     },
     /// The engine ended before its reply did.
     #[error("the engine ended while it served this request{}", in_brackets(.0.as_ref()))]
@@ -219,6 +230,7 @@ impl Failure {
             Self::ModelConflict(..) => (400, "model_conflict", INVALID, Some("model"), Never),
             Self::CapacityDenied { retry, .. } => (503, "capacity_denied", SERVER, None, *retry),
             Self::ContextDenied { retry, .. } => (503, "context_denied", SERVER, None, *retry),
+            Self::GpuPaused(_) => (503, "gpu_paused", SERVER, None, After(60)),
             Self::EngineBusy(_) => (503, "engine_busy", SERVER, None, After(5)),
             Self::QueueFull(_) => (429, "queue_full", SERVER, None, After(5)),
             Self::Cancelled(_) => (503, "cancelled", SERVER, None, Never),
@@ -228,6 +240,7 @@ impl Failure {
                 (500, "engine_start_failed", SERVER, None, Never)
             }
             Self::StartFailed { .. } => (502, "engine_start_failed", SERVER, None, Now),
+            Self::BreakerOpen { seconds, .. } => (503, "breaker_open", SERVER, None, After(*seconds)),
             Self::EngineCrashed(_) => (502, "engine_crashed", SERVER, None, Now),
             Self::EngineUnreadable(_) => (502, "engine_unreadable", SERVER, None, Never),
             Self::EngineSaid { status, .. } if status.is_client_error() => {
@@ -363,6 +376,7 @@ mod tests {
             (Failure::ModelConflict(text(), text()), 400, "model_conflict"),
             (Failure::CapacityDenied { message: text(), retry: Retry::After(10) }, 503, "capacity_denied"),
             (Failure::ContextDenied { message: text(), retry: Retry::Never }, 503, "context_denied"),
+            (Failure::GpuPaused(text()), 503, "gpu_paused"),
             (Failure::EngineBusy(text()), 503, "engine_busy"),
             (Failure::QueueFull(text()), 429, "queue_full"),
             (Failure::Cancelled(text()), 503, "cancelled"),
@@ -370,6 +384,7 @@ mod tests {
             (start(FailureClass::LoadStalled), 502, "engine_start_failed"),
             (start(FailureClass::ModelCorrupt), 500, "engine_start_failed"),
             (start(FailureClass::DeviceLost), 503, "device_lost"),
+            (Failure::BreakerOpen { message: text(), seconds: 200 }, 503, "breaker_open"),
             (Failure::EngineCrashed(Some(FailureClass::Killed)), 502, "engine_crashed"),
             (Failure::EngineUnreadable(text()), 502, "engine_unreadable"),
             (Failure::EngineSaid { status: StatusCode::NOT_FOUND, text: text() }, 404, "engine_error"),

@@ -22,6 +22,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response};
 use hyper::body::Incoming;
+use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
 use std::sync::Arc;
@@ -42,17 +43,8 @@ pub(crate) struct Job {
     pub(crate) reply: Reply,
     pub(crate) shape: Shape,
     pub(crate) asker: Asker,
-    /// Whether its engine may be told which slot to use.
-    pub(crate) slots: Slots,
-}
-
-/// Who says which slot of an engine is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slots {
-    /// The pool, where it knows.
-    Ours,
-    /// The request, or the engine.
-    Theirs,
+    /// Who says which slot of its engine is used.
+    pub(crate) slots: SlotChoice,
 }
 
 /// How the engine's reply becomes the client's.
@@ -86,7 +78,7 @@ impl Job {
     }
 
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
-        let ask = self.asker.ask(self.model.clone());
+        let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
         let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
         let to = (lease.spawn(), lease.endpoint());
         let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri, lease.slot())).await;
@@ -94,6 +86,12 @@ impl Job {
             Ok(reply) => reply.into_parts(),
             Err(error) => return Err(no_reply(context, &lease, error).await),
         };
+        // What it does not offer, it said in words.
+        if head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED {
+            lease.vital().failed();
+        } else {
+            lease.vital().answered();
+        }
         match self.reply {
             Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
                 assembled(context, kind, body, lease).await
@@ -103,7 +101,7 @@ impl Job {
     }
 
     fn request(&self, uri: Uri, slot: Option<u32>) -> Request<ReplyBody> {
-        let named = slot.filter(|_| self.slots == Slots::Ours).map(|slot| self.splice.with_slot(slot));
+        let named = slot.map(|slot| self.splice.with_slot(slot));
         let splice = named.as_ref().unwrap_or(&self.splice);
         let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), splice)));
         *request.method_mut() = self.method.clone();
@@ -161,7 +159,9 @@ async fn assembled(
 ) -> Result<Response<ReplyBody>, Attempt> {
     let mut assembler = Assembler::new(kind);
     loop {
-        match next_bytes(&mut body, context.settings.limits.between_frames).await {
+        let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
+        lease.vital().moved();
+        match next {
             Ok(Some(bytes)) => match assembler.feed(&bytes) {
                 Ok(None) => {}
                 Ok(Some(whole)) => return Ok(whole_reply(whole)),
@@ -188,6 +188,7 @@ fn whole_reply(whole: Assembled) -> Response<ReplyBody> {
 
 async fn no_reply(context: &Context, lease: &Lease, error: SendError) -> Attempt {
     tracing::info!(key = %lease.key(), error = &error as &dyn std::error::Error, "an engine gave no reply");
+    lease.vital().failed();
     match error {
         SendError::Timeout(what, within) => Attempt::Failed(Failure::EngineTimeout { what, within }),
         SendError::Connect(_) | SendError::Closed(_) => after(cause_of_death(&context.handle, lease.spawn()).await),

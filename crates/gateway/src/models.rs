@@ -66,13 +66,18 @@ impl Standing {
     /// The best that its engines have.
     pub(crate) fn of(model: &Model, snapshot: &Snapshot) -> Self {
         let entries = || snapshot.entries.iter().filter(|entry| *entry.key.model() == model.id);
-        if entries().any(|entry| entry.phase == PhaseView::Ready) {
+        if entries().any(|entry| matches!(entry.phase, PhaseView::Ready | PhaseView::Suspect)) {
             return Self::Loaded;
         }
         let building = entries().find_map(|entry| match entry.phase {
             PhaseView::Starting { progress } => Some(progress),
             PhaseView::Validating | PhaseView::WaitsForRoom | PhaseView::WaitsForSlot => Some(None),
-            PhaseView::Idle | PhaseView::Ready | PhaseView::Stopping | PhaseView::Reclaiming | PhaseView::Stuck => None,
+            PhaseView::Idle
+            | PhaseView::Ready
+            | PhaseView::Suspect
+            | PhaseView::Stopping
+            | PhaseView::Reclaiming
+            | PhaseView::Stuck => None,
         });
         if let Some(progress) = building {
             return Self::Loading(progress);

@@ -21,11 +21,16 @@ pub(crate) fn failure_of(refusal: Refusal) -> Failure {
                 Some(_) => Failure::ContextDenied { message, retry },
             }
         }
+        Refusal::GpuPaused { .. } => Failure::GpuPaused(message),
         Refusal::EngineBusy { .. } => Failure::EngineBusy(message),
         Refusal::QueueFull { .. } => Failure::QueueFull(message),
         Refusal::Cancelled => Failure::Cancelled(message),
         Refusal::QueueTimeout { .. } => Failure::QueueTimeout(message),
         Refusal::StartFailed { fault, .. } => Failure::StartFailed { class: fault.class, message },
+        Refusal::BreakerOpen { retry_in, .. } => {
+            let seconds = u8::try_from(retry_in.as_secs().max(1)).unwrap_or(u8::MAX);
+            Failure::BreakerOpen { message, seconds }
+        }
         Refusal::Evicted(_) => Failure::Evicted(message),
         Refusal::Retired | Refusal::ShuttingDown => Failure::ShuttingDown,
     }
@@ -85,6 +90,10 @@ mod tests {
             let fault = StartFault { class, message: "why".into(), tail: vec!["/secret".into()] };
             Refusal::StartFailed { key: key(), fault }
         };
+        let tripped = |seconds| {
+            let fault = StartFault { class: FailureClass::Killed, message: "why".into(), tail: vec!["/secret".into()] };
+            Refusal::BreakerOpen { key: key(), fault, retry_in: Duration::from_secs(seconds) }
+        };
         for (refusal, status, code, retry) in [
             (Refusal::UnknownModel(ModelId::new("m").expect("an id")), 404, "model_not_found", Retry::Never),
             (denial(8, vec![]), 503, "capacity_denied", Retry::Never),
@@ -97,6 +106,8 @@ mod tests {
             (Refusal::QueueTimeout { key: key(), within }, 504, "queue_timeout", Retry::Now),
             (start(FailureClass::Unknown), 502, "engine_start_failed", Retry::Now),
             (start(FailureClass::BadArguments), 500, "engine_start_failed", Retry::Never),
+            (tripped(41), 503, "breaker_open", Retry::After(41)),
+            (tripped(0), 503, "breaker_open", Retry::After(1)),
             (Refusal::Evicted(key()), 503, "evicted", Retry::After(1)),
             (Refusal::Retired, 503, "shutting_down", Retry::After(5)),
             (Refusal::ShuttingDown, 503, "shutting_down", Retry::After(5)),
@@ -111,6 +122,7 @@ mod tests {
     #[test]
     fn an_end_is_a_crash_unless_somebody_wanted_it() {
         let record = |reason| ExitRecord {
+            plan: None,
             spawn: Spawn(1),
             pid: None,
             started_at: Now::ZERO,

@@ -36,6 +36,7 @@ pub(crate) enum Broken {
 impl Broken {
     /// Why, when the engine's end is known.
     pub(crate) async fn cause(self, handle: &PoolHandle, lease: &Lease) -> Failure {
+        lease.vital().failed();
         match self {
             Self::Silent(within) => Failure::EngineTimeout { what: Awaited::NextFrame, within },
             Self::Cut(error) => {
@@ -118,6 +119,7 @@ impl Relay {
                     let Ok(bytes) = frame.into_data() else { continue };
                     if bytes != PING {
                         self.silence.last_data = Instant::now();
+                        self.lease.iter().for_each(|lease| lease.vital().moved());
                     }
                     Poll::Ready(Some(Ok(bytes)))
                 }
@@ -144,6 +146,7 @@ impl Relay {
     }
 
     fn end(&mut self) {
+        self.lease.iter().for_each(|lease| lease.vital().moved());
         self.state = State::Ended;
         self.lease = None;
     }

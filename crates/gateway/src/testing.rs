@@ -20,6 +20,7 @@ pub(crate) fn catalog(models: &[(&str, &[&str])]) -> Arc<Catalog> {
 /// An engine in this phase, its last child ended with `class`.
 pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) -> EntryView {
     let last_exit = class.map(|class| ExitRecord {
+        plan: None,
         spawn: Spawn(1),
         pid: Some(7),
         started_at: Now::ZERO,
@@ -32,11 +33,14 @@ pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) ->
         tail: vec!["the last line".into()],
     });
     EntryView {
+        trouble: None,
         key: key.parse().expect("a key"),
         spawn: None,
         pid: None,
         phase,
         n_drainers: 0,
+        drained_for: vec![],
+        unload_at: None,
         leases: vec![],
         n_tickets: 0,
         pending: vec![],

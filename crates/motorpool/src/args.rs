@@ -61,6 +61,11 @@ pub(crate) enum Command {
     /// It waits for running requests, at most `drain_wait` of [pool], and takes no new ones meanwhile. --force cuts them;
     /// --idle does nothing when there are any.
     Unload(Unload),
+    /// Forget failed starts, of one model or of all, so that they are tried again
+    ///
+    /// What must fail again is not started again until its file, its engine or its catalog entry changes; what fails too
+    /// often is given up for a while; a build that this processor cannot run is not used again. `ps` shows what is so.
+    Reset(Reset),
     /// Show who is served and who waits; take a request out of its queue, or move it
     Queue {
         #[command(subcommand)]
@@ -130,6 +135,12 @@ pub(crate) struct Unload {
     /// At once, cutting what runs
     #[arg(long, conflicts_with = "idle")]
     pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reset {
+    /// Id or alias; without it, all
+    pub(crate) model: Option<String>,
 }
 
 #[derive(Debug, Args)]

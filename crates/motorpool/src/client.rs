@@ -56,6 +56,9 @@ fn refused(status: StatusCode, code: &str, what: String) -> Failure {
         (StatusCode::NOT_FOUND, _) => (Exit::NotFound, "run `motorpool models` for what there is"),
         (StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED, _) => (Exit::Denied, "run this as the user of the daemon"),
         (_, "engine_start_failed") => (Exit::Refused, cure_of_start(&what)),
+        (_, "breaker_open") => {
+            (Exit::Refused, "run `motorpool logs MODEL` for what it said, then `motorpool reset MODEL`")
+        }
         (_, "engine_crashed") => (Exit::Refused, "run `motorpool logs MODEL` for what it said"),
         (_, NEVER_FITS) => {
             (Exit::Refused, "use a smaller model, context or number of slots, or raise `budget` in [capacity]")

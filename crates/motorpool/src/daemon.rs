@@ -23,8 +23,10 @@ use crate::{
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
-use motorpool_pool::{Host, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, StartFault};
-use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, Survey};
+use motorpool_pool::{
+    BreakerTerms, HealthTerms, Host, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, StartFault,
+};
+use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey};
 use motorpool_vocab::FailureClass;
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
@@ -42,18 +44,26 @@ fn fault(class: FailureClass, message: String) -> StartFault {
     StartFault { class, message, tail: Vec::new() }
 }
 
-/// The program of an engine, looked for at each start: one that was installed meanwhile is found.
+/// The program of an engine: the first of its chain.
 pub(crate) fn locate_program(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<PathBuf, StartFault> {
+    locate_programs(dirs, config, manifest).map(|mut chain| chain.swap_remove(0))
+}
+
+/// Every build of an engine that is here, the preferred one first, and never none. They are looked for at each start: one
+/// that was installed meanwhile is found.
+pub(crate) fn locate_programs(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<Vec<PathBuf>, StartFault> {
     let configured = config.engines.get(&manifest.name).and_then(|engine| engine.program.as_deref());
     if let Some(path) = configured.filter(|path| !disk::is_executable(path)) {
         let message = format!("{} is no program; correct `program` in [engine.{}]", path.display(), manifest.name);
         return Err(fault(FailureClass::EngineMissing, message));
     }
-    discover::find(dirs, manifest, configured).into_iter().next().map(|found| found.program).ok_or_else(|| {
+    let chain: Vec<_> = discover::find(dirs, manifest, configured).into_iter().map(|found| found.program).collect();
+    if chain.is_empty() {
         let name = &manifest.name;
         let message = format!("{name} is not on this machine: {}", engine::cure_of_absence(name));
-        fault(FailureClass::EngineMissing, message)
-    })
+        return Err(fault(FailureClass::EngineMissing, message));
+    }
+    Ok(chain)
 }
 
 pub(crate) fn is_used(settings: &Settings, manifest: &Manifest) -> bool {
@@ -100,10 +110,25 @@ fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Failure> {
             motorpool_catalog::OnDeadline::Refuse => OnDeadline::Refuse,
             motorpool_catalog::OnDeadline::Cut => OnDeadline::Cut,
         },
+        on_abandon: match config.load.abandon {
+            motorpool_catalog::Abandon::Finish => OnAbandon::Finish,
+            motorpool_catalog::Abandon::Abort => OnAbandon::Abort,
+        },
         // Two daemons that fail together do not come back together.
         seed: std::process::id().into(),
         load_slots: settings::load_slots(config.load.parallel)?,
         on_cpu_fallback: host::on_cpu_fallback(config.capacity.on_cpu_fallback),
+        breaker: BreakerTerms {
+            failures: config.breaker.failures,
+            within: config.breaker.within,
+            pause: config.breaker.pause,
+        },
+        health: HealthTerms {
+            every: config.health.every,
+            misses: config.health.misses,
+            silent: config.health.silent,
+            failures: config.health.failures,
+        },
         ..PoolConfig::default()
     })
 }
@@ -140,10 +165,12 @@ async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Fail
         state: dirs.state.clone(),
         run: dirs.run.clone(),
         environment: std::env::vars_os().filter(|(name, _)| !systemd::is_for_us(name)).collect(),
-        discover: Box::new(move |manifest| locate_program(&for_programs, &config, manifest)),
+        discover: Box::new(move |manifest| locate_programs(&for_programs, &config, manifest)),
         locate: Box::new(move |model| locate_model(&store, model)),
         calibrate: Box::new(move |program| calibration_of(&for_calibration, program)),
         devices: Devices { drivers, graphics, survey: survey_again(dirs, settings) },
+        panics: settings::panics()?,
+        probes: ProbeTimes { liveness: settings.config.health.timeout, inference: settings.config.health.inference },
         on_denial: Box::new(move |denial| log::deny(format, denial)),
     };
     let pool = pool_config(&settings.config, host)?;

@@ -17,10 +17,12 @@
 //!             state: "/var/lib/mine".into(),
 //!             run: "/run/mine".into(),
 //!             environment: std::env::vars_os().collect(),
-//!             discover: Box::new(|_| Ok("/usr/bin/llama-server".into())),
+//!             discover: Box::new(|_| Ok(vec!["/usr/bin/llama-server".into()])),
 //!             locate: Box::new(|model| Ok(format!("/srv/models/{}.gguf", model.id).into())),
 //!             calibrate: Box::new(|_| Default::default()),
 //!             devices: supervisor::Devices::default(),
+//!             panics: Default::default(),
+//!             probes: supervisor::ProbeTimes::default(),
 //!             on_denial: Box::new(|denial| eprintln!("{denial}")),
 //!         };
 //!         let handle = supervisor::start(settings, catalog.clone(), pool::PoolConfig::default())?;

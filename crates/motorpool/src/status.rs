@@ -44,7 +44,36 @@ pub(crate) struct Engine {
     pub(crate) slots: Option<u32>,
     #[serde(default)]
     pub(crate) reserved_bytes: u64,
+    /// When it stops unless a request comes.
+    pub(crate) unload_in_ms: Option<u64>,
     pub(crate) last_exit: Option<LastExit>,
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// What failures of an engine mean for its next start.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Trouble {
+    pub(crate) state: String,
+    pub(crate) class: String,
+    /// Until time alone ends it.
+    pub(crate) ends_in_ms: Option<u64>,
+    pub(crate) message: String,
+}
+
+impl Trouble {
+    /// Its state, and until when.
+    pub(crate) fn state(&self) -> String {
+        match self.ends_in_ms {
+            Some(ms) => format!("{} {} s", self.state, ms.div_ceil(1000)),
+            None => self.state.clone(),
+        }
+    }
+
+    /// All of it about the engine `key`.
+    pub(crate) fn sentence(&self, key: &str) -> String {
+        format!("{key} is {}: {} ({})", self.state(), self.message, self.class)
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -3,12 +3,12 @@
 //! A failed step undoes exactly the steps before it: a fault of the check holds nothing, a failed last check gives its
 //! line back at once, a failed start when its tree is gone and its devices agree (`reclaim.rs`). All joiners get the build's result or its error.
 use crate::{
-    Action, BuildId, Facts, HostShape, Launch, Pool, Refusal, StartFault,
+    Action, BuildId, Facts, HostShape, KeepAlive, Launch, Pool, Refusal, StartFault,
     correct::Account,
     entry::{Admission, Admitting, Drain, EntryId, Loading, MadeRoom, Phase, Serving, Waiting},
+    health::Health,
     learned::Study,
     session::Slots,
-    subject::subject,
 };
 use motorpool_broker::{LaunchPlan, Placement, Verdict, draft};
 use motorpool_vocab::{Endpoint, EventKind, FailureClass, Gate, Now, Spawn, StopReason};
@@ -25,11 +25,19 @@ pub(crate) enum Growth {
 
 impl Pool {
     /// The entry is idle and somebody waits: its program and model file are looked at before anything is touched.
+    ///
+    /// Not while its breaker is open: then all who wait are told.
     pub(crate) fn begin_check(&mut self, entry: EntryId) {
-        let build = self.number_build();
+        let now = self.judged_at();
+        if let Some(refusal) = self.tripped(now, entry) {
+            self.refuse_all(now, entry, &refusal);
+            self.entries[entry].attempts.end();
+            return self.settle_debts(entry);
+        }
+        let (build, avoid) = (self.number_build(), self.quarantine.avoided());
         let target = &mut self.entries[entry];
         target.phase = Phase::Checking { build };
-        let action = Action::Check { build, key: target.key.clone(), model: target.model.clone() };
+        let action = Action::Check { build, key: target.key.clone(), model: target.model.clone(), avoid };
         self.act(action);
     }
 
@@ -41,14 +49,17 @@ impl Pool {
             return;
         }
         match result {
+            Ok(facts) if !self.is_worth_a_start(now, entry, &facts) => {}
             Ok(facts) => self.wait_for_room(now, entry, build, facts),
-            Err(fault) => self.fail_start(now, entry, fault),
+            Err(fault) => {
+                self.check_broke(entry, &fault);
+                self.fail_start(now, entry, fault);
+            }
         }
     }
 
     fn wait_for_room(&mut self, now: Now, entry: EntryId, build: BuildId, facts: Facts) {
-        let target = &self.entries[entry];
-        let draft = draft(&self.ledger, &self.fixed_spawns(), &subject(&target.model, &facts));
+        let draft = draft(&self.ledger, &self.fixed_spawns(), &self.subject_of(entry, &facts));
         let (drains, evicted, withheld) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let (placement, not_before) = (None, Now::ZERO);
         let waiting =
@@ -58,9 +69,8 @@ impl Pool {
 
     /// What never goes, or the host, may have changed since the draft was made. Whether it is another one now.
     pub(crate) fn draft_anew(&mut self, entry: EntryId, growth: Growth) -> bool {
-        let target = &self.entries[entry];
-        let Some(waiting) = target.waiting() else { return false };
-        let subject = subject(&target.model, &waiting.facts);
+        let Some(waiting) = self.entries[entry].waiting() else { return false };
+        let subject = self.subject_of(entry, &waiting.facts);
         let subject = if growth == Growth::Never { subject.ungrown() } else { subject };
         let draft = draft(&self.ledger, &self.fixed_spawns(), &subject);
         let is_another = draft != waiting.draft;
@@ -89,7 +99,7 @@ impl Pool {
             split: (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split),
             claim,
         });
-        let (clamped, grown) = (waiting.draft.clamped_from, waiting.draft.grown_from);
+        let clamped = waiting.draft.clamped_from;
         let bytes = launch.claim.total();
         let LaunchPlan { context_per_slot, slots, .. } = launch.plan;
         let (step, made_room) = (Admitting::WaitsForSlot, MadeRoom::No);
@@ -99,16 +109,13 @@ impl Pool {
         if let Some(wanted) = clamped {
             self.publish(now, EventKind::ContextClamped { key: key.clone(), wanted, context_per_slot, slots });
         }
-        if let Some(from) = grown {
-            self.publish(now, EventKind::ContextGrown { key: key.clone(), from, context_per_slot, slots });
-        }
         self.publish(now, EventKind::Reserved { key, spawn, bytes });
     }
 
     /// Nothing stands in its way any more: the child is ordered.
     pub(crate) fn launch(&mut self, now: Now, entry: EntryId) {
         let Some(Admission { spawn, launch, waiting, .. }) = self.entries[entry].admission() else { return };
-        let (spawn, launch) = (*spawn, launch.clone());
+        let (spawn, launch, grown) = (*spawn, launch.clone(), waiting.draft.grown_from);
         let placement = waiting.placement.as_ref().expect("B2: a build has its line by its placement");
         let study = Study::new(&waiting.facts.learned, waiting.draft.plan, placement);
         let split = &placement.split;
@@ -123,7 +130,13 @@ impl Pool {
             order: split.devices.iter().map(|(id, _)| id.clone()).collect(),
         };
         self.studies.insert(spawn, study);
+        self.launches.insert(spawn, launch.clone());
         self.entries[entry].phase = Phase::Starting(loading);
+        // Before, it could still be given up.
+        if let Some(from) = grown {
+            let LaunchPlan { context_per_slot, slots, .. } = launch.plan;
+            self.publish(now, EventKind::ContextGrown { key: launch.key.clone(), from, context_per_slot, slots });
+        }
         self.act(Action::Start { spawn, launch });
     }
 
@@ -142,7 +155,8 @@ impl Pool {
         let Some(entry) = self.entry_of(spawn) else { return };
         if let Phase::Starting(loading) = &mut self.entries[entry].phase {
             loading.stall_at = stall_at;
-            loading.progress = per_mille.map(|p| p.min(1000)).or(loading.progress);
+            // Two who look at the same load may differ; a bar does not go back.
+            loading.progress = per_mille.map(|p| p.min(1000)).max(loading.progress);
         }
     }
 
@@ -181,6 +195,8 @@ impl Pool {
             drain: Drain::default(),
             n_background: 0,
             slots: Slots::default(),
+            keep: KeepAlive::of_model(self.entries[entry].model.idle_ttl),
+            health: Health::new(now),
         };
         self.after_success(entry);
         self.entries[entry].phase = Phase::Ready(serving);
@@ -210,8 +226,10 @@ impl Pool {
             } else {
                 format!("no progress for {} s while loading", self.config.stall_within.as_secs())
             };
+            let spawn = loading.spawn;
             self.tear_down(now, entry, StopReason::LoadTimeout);
-            self.fail_start(now, entry, StartFault { class: FailureClass::LoadStalled, message, tail: vec![] });
+            let fault = StartFault { class: FailureClass::LoadStalled, message, tail: vec![] };
+            self.start_broke(now, entry, spawn, fault);
         }
     }
 }

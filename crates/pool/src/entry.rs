@@ -3,8 +3,8 @@
 //! A phase owns its data. What an entry's child is asked to become is the phase; who asked is in the tickets, the
 //! drain or the teardown.
 use crate::{
-    Ask, BuildId, Facts, Launch, RequestId, attempt::Attempts, backoff::Backoff, fallback::Proving, reclaim::Free,
-    session::Slots,
+    Ask, BuildId, Facts, KeepAlive, Launch, RequestId, attempt::Attempts, backoff::Backoff, failure::Failures,
+    fallback::Proving, health::Health, reclaim::Free, session::Slots,
 };
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
@@ -40,6 +40,7 @@ pub(crate) struct Entry {
     pub(crate) last_actor: Option<String>,
     pub(crate) attempts: Attempts,
     pub(crate) backoff: Backoff,
+    pub(crate) failures: Failures,
     /// Who was stopped for its build, and gets that back if it fails.
     pub(crate) owes: BTreeSet<EntryId>,
 }
@@ -145,6 +146,16 @@ pub(crate) struct Serving {
     /// Leases that the pool granted and that are not interactive.
     pub(crate) n_background: u32,
     pub(crate) slots: Slots,
+    /// How long it is kept without a request, by the word of the last one.
+    pub(crate) keep: KeepAlive,
+    pub(crate) health: Health,
+}
+
+impl Serving {
+    /// Whether nobody new is let in: it is drained, or must prove first that it serves.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.drain.is_active() || self.health.is_doubted()
+    }
 }
 
 /// For whom a serving child is drained. Empty: it is not, and its gate is open (unless the pool is closing).
@@ -249,6 +260,7 @@ impl Entry {
             last_actor: None,
             attempts: Attempts::default(),
             backoff: Backoff::default(),
+            failures: Failures::default(),
             owes: BTreeSet::new(),
         }
     }

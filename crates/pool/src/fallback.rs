@@ -175,6 +175,7 @@ impl Pool {
         }
         let message = format!("{planned} of it were planned for graphics devices, and it computes on the processor");
         self.tear_down(now, entry, StopReason::CpuFallback);
-        self.fail_start(now, entry, StartFault { class: FailureClass::CpuFallback, message, tail: vec![] });
+        let fault = StartFault { class: FailureClass::CpuFallback, message, tail: vec![] };
+        self.start_broke(now, entry, spawn, fault);
     }
 }

@@ -6,11 +6,22 @@ use crate::{Beside, Calibration, Lessons, ModelShape, Reported};
 use motorpool_vocab::{Bytes, FileId, Spawn};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
+/// Which build of an engine a program is, as far as a look at its file tells: a copy is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Build {
+    /// Of the file, in bytes.
+    pub size: u64,
+    /// When it was last written, in nanoseconds of the epoch.
+    pub mtime_nanos: i128,
+}
+
 /// What was found when program and model file were looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The program to run.
     pub program: PathBuf,
+    /// Which build of its engine that is.
+    pub build: Build,
     /// The file it is given: the first shard.
     pub model_path: PathBuf,
     /// Every shard with its size, then those of its draft model.

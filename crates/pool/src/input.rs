@@ -1,10 +1,15 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    CardSight, Denial, Experience, Facts, Host, LaunchPlan, Measured, MemorySight, Outlook, Prospect, Refusal, Split,
+    Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight, Outlook,
+    Probe, Probed, Prospect, Refusal, Split,
 };
 use motorpool_catalog::Model;
 use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// One request to the pool; numbered by the handle in order of arrival. A lease keeps the number of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +37,20 @@ pub struct Ask {
     /// How important it is among those that wait in its lane, and to those whose room it needs; the greater is first.
     /// `None`: 0 in the lane, the model's own to others.
     pub priority: Option<i32>,
+    /// Who says which slot of the engine is used.
+    pub slots: SlotChoice,
+    /// How long its engine is kept after it, unless a later request says otherwise; `None`: as its model says.
+    pub keep_alive: Option<KeepAlive>,
+}
+
+/// Who says which slot of an engine a request uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlotChoice {
+    /// The pool, for a session: the lease names it and the caller passes it on.
+    #[default]
+    Pool,
+    /// The engine, or the request itself: no slot is named, nor counted as taken.
+    Engine,
 }
 
 /// What an acquire ends with.
@@ -46,7 +65,9 @@ pub enum Want {
 impl Ask {
     /// A lease on `model` for `holder`, on the configured terms.
     pub fn lease(model: ModelId, holder: Holder) -> Self {
-        Self { model, want: Want::Lease, holder, drain_wait: None, queue_wait: None, replica: None, priority: None }
+        let (drain_wait, queue_wait, replica, priority) = (None, None, None, None);
+        let (slots, keep_alive) = (SlotChoice::default(), None);
+        Self { model, want: Want::Lease, holder, drain_wait, queue_wait, replica, priority, slots, keep_alive }
     }
 
     /// `model` made resident, on the configured terms.
@@ -150,6 +171,15 @@ pub enum Input {
         /// What each said.
         cards: BTreeMap<DeviceId, CardSight>,
     },
+    /// What a child that serves was asked, and what came of it.
+    Probed {
+        /// The child.
+        spawn: Spawn,
+        /// What it was asked.
+        probe: Probe,
+        /// What came of it.
+        probed: Probed,
+    },
     /// The child and its whole tree are gone and reaped; or it never came to be.
     Gone {
         /// The child.
@@ -218,8 +248,17 @@ pub enum Input {
         /// Which neighbour.
         direction: Direction,
     },
+    /// What failures led to is forgotten: backoff, breaker, what is held, quarantine; answered by `Reply`.
+    Reset {
+        /// The request.
+        id: RequestId,
+        /// Of this model; `None`: all.
+        model: Option<ModelId>,
+    },
     /// The machine, or what the operator lets us use of it, is another from now on.
     Host(Host),
+    /// The graphics driver panicked; `None`: long enough ago.
+    GpuPause(Option<GpuPause>),
     /// A deadline is due.
     Tick,
 }
@@ -235,6 +274,8 @@ pub enum Action {
         key: EngineKey,
         /// What to look at.
         model: Arc<Model>,
+        /// Builds that are of no use here: the first of the engine's chain that is none of these is the one.
+        avoid: Arc<BTreeSet<Build>>,
     },
     /// Start a child; its bytes are reserved.
     Start {
@@ -242,6 +283,13 @@ pub enum Action {
         spawn: Spawn,
         /// How.
         launch: Arc<Launch>,
+    },
+    /// Ask a child that serves; answered by `Probed` in any case.
+    Probe {
+        /// The child.
+        spawn: Spawn,
+        /// What it is asked.
+        probe: Probe,
     },
     /// Ask the drivers of the graphics cards now; answered by `Cards` of a look that began later.
     Look,
@@ -369,6 +417,8 @@ pub enum Answer {
     Ended(Vec<EngineKey>),
     /// What was begun so that there are as many engines as are wanted.
     Reconciled(Reconciled),
+    /// Failures are forgotten; these engines had some that counted.
+    Reset(Vec<EngineKey>),
     /// The ticket is where it was wanted: out, or moved.
     Requeued,
     /// The ticket is at that end of its lane already: nothing changed.

@@ -39,6 +39,9 @@
 //! (`pressure.rs`); what the machine says is trusted for so long (`sight.rs`). What was measured is the next estimate
 //! (`learned.rs`).
 //!
+//! What a failure means for the next start is in `failure.rs`, with `backoff.rs`, `breaker.rs` and `condemned.rs`;
+//! whether an engine that is ready still serves, in `health.rs`.
+//!
 //! Which replica a request goes to is in `replica.rs` and `session.rs`, who is next for a slot in `queue.rs`, what the
 //! pool does by itself in `upkeep.rs`; builds that nobody waits for are *attempts* (`attempt.rs`). Traces of it all are
 //! written, replayed and drawn in `sim`.
@@ -47,16 +50,21 @@ mod admin;
 mod admission;
 mod attempt;
 mod backoff;
+mod breaker;
 mod build;
+mod condemned;
 mod correct;
 mod desk;
 mod entry;
+mod failure;
 mod fallback;
 mod found;
+mod health;
 mod input;
 mod learned;
 mod outlook;
 mod overflow;
+mod pause;
 mod pool;
 mod pressure;
 mod queue;
@@ -77,11 +85,13 @@ mod upkeep;
 mod view;
 mod wait;
 
+pub use breaker::BreakerTerms;
 pub use fallback::OnCpuFallback;
-pub use found::{CardFigures, CardSight, Facts, Measured, MemorySight, Tenant};
+pub use found::{Build, CardFigures, CardSight, Facts, Measured, MemorySight, Tenant};
+pub use health::{HealthTerms, Probe, Probed};
 pub use input::{
     Action, Answer, Ask, BuildId, Direction, Exit, Force, Grant, Held, Input, Launch, Reconciled, RequestId,
-    StartFault, Want,
+    SlotChoice, StartFault, Want,
 };
 pub use learned::Lessons;
 pub use motorpool_broker::{
@@ -90,10 +100,11 @@ pub use motorpool_broker::{
     Placement, Policy, Proof, RefusedContext, Reported, Side, SizedBy, Source, Spillover, Split, Which,
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
+pub use pause::GpuPause;
 pub use pool::{Pool, PoolConfig};
 pub use queue::{Affinity, Descent, Occupied, Queued, Quiet, pick_ticket};
 pub use refusal::Refusal;
 pub use replica::{ReplicaLoad, ReplicaStanding, pick_replica};
 pub use slot::LoadSlots;
 pub use subject::subject;
-pub use terms::{OnDeadline, QueueTerms, ScaleTerms};
+pub use terms::{KeepAlive, OnAbandon, OnDeadline, QueueTerms, ScaleTerms};

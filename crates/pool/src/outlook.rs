@@ -130,6 +130,7 @@ impl Then {
         let draft = draft(&self.ledger, &self.fixed, &subject);
         let becomes = match at.0.line_of(&key) {
             Some(claim) => Becomes::Resident(claim),
+            None if let Some(fault) = at.0.would_be_held(&key, &facts) => Becomes::Fails(fault),
             None => self.judge(at, (&key, &model), &draft),
         };
         let becomes = match becomes {

@@ -1,8 +1,12 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
-    Action, Answer, BuildId, Input, LoadSlots, OnCpuFallback, OnDeadline, QueueTerms, RequestId, ScaleTerms,
+    Action, Answer, BuildId, GpuPause, Input, Launch, LoadSlots, OnAbandon, OnCpuFallback, OnDeadline, QueueTerms,
+    RequestId, ScaleTerms,
+    breaker::BreakerTerms,
     correct::Account,
     entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Turn, Wait},
+    failure::Quarantine,
+    health::HealthTerms,
     learned::Study,
     overflow::Owed,
     pressure::Pressures,
@@ -14,7 +18,7 @@ use crate::{
 };
 use motorpool_broker::{Host, Ledger, Policy};
 use motorpool_catalog::Catalog;
-use motorpool_vocab::{EngineKey, Event, EventKind, ModelId, Now, Spawn};
+use motorpool_vocab::{DeviceId, EngineKey, Event, EventKind, ModelId, Now, Spawn};
 use slotmap::SlotMap;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -47,6 +51,8 @@ pub struct PoolConfig {
     pub scale: ScaleTerms,
     /// What becomes of an engine that did not drain in time.
     pub on_deadline: OnDeadline,
+    /// What becomes of a load that nobody waits for any more.
+    pub on_abandon: OnAbandon,
     /// Where the jitter of retries begins.
     pub seed: u64,
     /// From the end of a child until its devices have to have given its memory back (5 s).
@@ -55,6 +61,10 @@ pub struct PoolConfig {
     pub load_slots: LoadSlots,
     /// What becomes of an engine that was planned for graphics devices and computes on the processor.
     pub on_cpu_fallback: OnCpuFallback,
+    /// When starts are given up for a while.
+    pub breaker: BreakerTerms,
+    /// When an engine is asked whether it serves, and given up.
+    pub health: HealthTerms,
 }
 
 impl Default for PoolConfig {
@@ -73,10 +83,13 @@ impl Default for PoolConfig {
             queue: QueueTerms::default(),
             scale: ScaleTerms::default(),
             on_deadline: OnDeadline::default(),
+            on_abandon: OnAbandon::default(),
             seed: 0,
             reclaim_within: Duration::from_secs(5),
             load_slots: LoadSlots::default(),
             on_cpu_fallback: OnCpuFallback::default(),
+            breaker: BreakerTerms::default(),
+            health: HealthTerms::default(),
         }
     }
 }
@@ -100,11 +113,17 @@ pub struct Pool {
     pub(crate) accounts: BTreeMap<Spawn, Account>,
     /// Of whom something may be learned, until its tree is gone.
     pub(crate) studies: BTreeMap<Spawn, Study>,
+    /// How every child that is not gone was launched.
+    pub(crate) launches: BTreeMap<Spawn, Arc<Launch>>,
+    pub(crate) quarantine: Quarantine,
+    /// Devices that an engine died of, and when they are given another chance.
+    pub(crate) condemned: BTreeMap<DeviceId, Now>,
     pub(crate) owed: Owed,
     /// Children that are gone and whose devices have not agreed.
     pub(crate) reclaims: Reclaims,
     pub(crate) pressures: Pressures,
     pub(crate) sights: Sights,
+    pub(crate) gpu_pause: Option<GpuPause>,
     pub(crate) mode: Mode,
     pub(crate) releases: Vec<Release>,
     /// When the last input was taken.
@@ -154,10 +173,14 @@ impl Pool {
             teardowns: BTreeMap::new(),
             accounts: BTreeMap::new(),
             studies: BTreeMap::new(),
+            launches: BTreeMap::new(),
+            quarantine: Quarantine::default(),
+            condemned: BTreeMap::new(),
             owed: Owed::default(),
             reclaims: Reclaims::default(),
             pressures: Pressures::default(),
             sights: Sights::default(),
+            gpu_pause: None,
             mode: Mode::Open,
             releases: Vec::new(),
             at: Now::ZERO,
@@ -184,6 +207,8 @@ impl Pool {
             Input::Ready { spawn, endpoint, width } => self.on_ready(now, spawn, endpoint, width),
             Input::Measured { spawn, measured } => self.on_measured(now, spawn, &measured),
             Input::Memory(memory) => self.on_memory(now, memory),
+            Input::Probed { spawn, probe, probed } => self.on_probed(now, spawn, (probe, probed)),
+            Input::Reset { id, model } => self.on_reset(now, id, model),
             Input::Gone { spawn, exit } => self.on_gone(now, spawn, exit),
             Input::UnloadIdle { id, key } => self.on_unload_idle(now, id, &key),
             Input::Evict { id, key, force } => self.on_evict(now, id, &key, force),
@@ -199,6 +224,7 @@ impl Pool {
             Input::Move { id, ticket, direction } => self.on_move(now, id, (ticket, direction)),
             Input::Host(host) => self.on_host(now, host),
             Input::Cards { begun_at, cards } => self.on_cards(now, begun_at, &cards),
+            Input::GpuPause(pause) => self.gpu_pause = pause,
             Input::Tick => {}
         }
         self.on_due(now);
@@ -224,6 +250,8 @@ impl Pool {
     fn on_host(&mut self, now: Now, host: Host) {
         let _ = self.ledger.set_bounds(host.bounds());
         self.config.host = host;
+        self.sights.are_of_another_host();
+        self.forget_fallbacks();
         self.observe_cards();
         self.readmit(now);
     }
@@ -252,8 +280,8 @@ impl Pool {
             },
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
         });
-        let machine = self.sights.trust_ends().chain(self.reclaims.deadlines());
-        let own = self.protection_ends().chain(self.upkeep_ends());
+        let machine = self.sights.trust_ends().chain(self.reclaims.deadlines()).chain(self.condemned.values().copied());
+        let own = self.protection_ends().chain(self.upkeep_ends()).chain(self.health_ends());
         tickets.chain(teardowns).chain(phases).chain(own).chain(machine).min()
     }
 
@@ -261,6 +289,8 @@ impl Pool {
     /// teardowns, reclaims.
     fn on_due(&mut self, now: Now) {
         self.on_due_sights(now);
+        self.on_due_chances(now);
+        self.watch_health(now);
         self.on_due_tickets(now);
         self.on_due_loads(now);
         self.on_due_looks(now);

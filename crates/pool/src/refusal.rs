@@ -1,6 +1,6 @@
 //! [`Refusal`]: why a request gets no lease.
 use crate::{Denial, StartFault};
-use motorpool_vocab::{EngineKey, ModelId};
+use motorpool_vocab::{EngineKey, FailureClass, ModelId};
 use std::{fmt, time::Duration};
 
 /// Why not. `Display` is for people.
@@ -40,6 +40,26 @@ pub enum Refusal {
         /// Why.
         fault: StartFault,
     },
+    /// The graphics driver panicked a short time ago.
+    GpuPaused {
+        /// The engine.
+        key: EngineKey,
+        /// When it panicked, as people write it.
+        happened: String,
+        /// What of the driver its report names.
+        signature: String,
+        /// How long the pause goes on.
+        within: Duration,
+    },
+    /// It failed to start too often: nothing is started for a while.
+    BreakerOpen {
+        /// The engine.
+        key: EngineKey,
+        /// How its last start failed.
+        fault: StartFault,
+        /// When the next one may be tried.
+        retry_in: Duration,
+    },
     /// Somebody unloaded it by force.
     Evicted(EngineKey),
     /// Nothing new is taken.
@@ -65,8 +85,23 @@ impl fmt::Display for Refusal {
             Self::Cancelled => f.write_str("the request was taken out of the queue"),
             Self::QueueTimeout { key, within } => write!(f, "waited {} s for {key}", within.as_secs()),
             Self::StartFailed { key, fault } => {
-                write!(f, "engine {key} did not start ({}): {}", fault.class, fault.message)
+                write!(f, "engine {key} did not start ({}): {}", fault.class, fault.message)?;
+                cure_of(fault.class).map_or(Ok(()), |cure| write!(f, "; {cure}"))
             }
+            Self::GpuPaused { key, happened, signature, within } => write!(
+                f,
+                "the graphics driver panicked at {happened} ({signature}); engine {key} is not started on it for {} min more",
+                within.as_secs().div_ceil(60)
+            ),
+            Self::BreakerOpen { key, fault, retry_in } => write!(
+                f,
+                "engine {key} failed to start too often, and is not started again for {} s; the last time ({}): {}; \
+                 `motorpool reset {}` has it tried at once",
+                retry_in.as_secs().max(1),
+                fault.class,
+                fault.message,
+                key.model()
+            ),
             Self::Evicted(key) => write!(f, "engine {key} was unloaded by force"),
             Self::Retired => f.write_str("pool retired"),
             Self::ShuttingDown => f.write_str("shutting down"),
@@ -75,6 +110,29 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// What helps, where the message alone does not say it.
+const fn cure_of(class: FailureClass) -> Option<&'static str> {
+    Some(match class {
+        FailureClass::BadArguments => "correct `extra_args` in its catalog entry",
+        FailureClass::ModelCorrupt => "get its file again",
+        FailureClass::ModelUnsupported => "it takes another build of the engine, or another model",
+        FailureClass::CpuFallback => "see that its engine can use the device",
+        FailureClass::IllegalInstruction => "install a build of the engine for this processor",
+        FailureClass::OutOfDeviceMemory | FailureClass::OutOfHostMemory => {
+            "a smaller `context`, or fewer `slots`, in its catalog entry take less"
+        }
+        FailureClass::DeviceLost => "reset the device or reboot; others go on without it",
+        FailureClass::ModelMissing
+        | FailureClass::EngineMissing
+        | FailureClass::BindFailed
+        | FailureClass::DeviceError
+        | FailureClass::Assertion
+        | FailureClass::Killed
+        | FailureClass::LoadStalled
+        | FailureClass::Unknown => return None,
+    })
+}
 
 #[cfg(test)]
 mod tests {

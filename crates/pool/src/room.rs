@@ -6,14 +6,13 @@
 use crate::{
     Denial, Pool,
     build::Growth,
-    entry::{EntryId, Evicted, Phase, Serving, Step, Waiting},
-    subject::subject,
+    entry::{Admission, Admitting, EntryId, Evicted, Phase, Serving, Step, Waiting},
 };
 use motorpool_broker::{
     Candidate, Measured, Proof, Query, RefusedContext, Room, Standing, Which, pick_room, refused_context,
 };
 use motorpool_vocab::{Bytes, Claim, CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 /// What the builds judged so far have laid claim to.
 #[derive(Default)]
@@ -58,11 +57,14 @@ impl Pool {
             room = again;
         }
         self.note_placement(entry, &room);
+        if room.placement().is_some_and(|placement| self.is_paused(now, &placement.claim)) {
+            return self.refuse_paused(now, entry);
+        }
         if !matches!(room, Room::Fits(_)) && self.is_better_elsewhere(now, entry, &room) {
             return;
         }
         match room {
-            Room::Fits(placement) if self.entries[entry].waiting().is_some_and(|w| now < w.not_before) => {
+            Room::Fits(placement) if self.is_held_back(now, entry) => {
                 spoken.claims.push(placement.claim);
             }
             Room::Fits(placement) => {
@@ -76,6 +78,9 @@ impl Pool {
             Room::Wait(placement) => {
                 self.drain_for(now, entry, &BTreeSet::new());
                 spoken.claims.push(placement.claim);
+            }
+            Room::Evict { set, .. } | Room::Drain { set, .. } if self.withdraw_attempts(now, &set) > 0 => {
+                return self.settle_build(now, entry, spoken);
             }
             Room::Evict { set, placement } => {
                 if self.evict_idle(now, &set, StopReason::Evicted) == Evicted::All {
@@ -93,6 +98,12 @@ impl Pool {
             }
         }
         spoken.drains.extend(self.entries[entry].waiting().into_iter().flat_map(|w| w.drains.iter().copied()));
+    }
+
+    /// Whether the build of `entry` leaves the room that there is alone for now.
+    fn is_held_back(&self, now: Now, entry: EntryId) -> bool {
+        let waits = self.entries[entry].waiting().is_some_and(|w| now < w.not_before);
+        waits || self.awaits_dead(entry)
     }
 
     /// Where `room` is none as drafted, the build may be drafted anew. Whether it is another draft now.
@@ -146,7 +157,28 @@ impl Pool {
         if spoken.drains.contains(&victim) {
             return None;
         }
-        self.candidate_unless(now, victim, || self.is_protected(now, entry, victim))
+        let attempt = || self.attempt_as_candidate(victim);
+        self.candidate_unless(now, victim, || self.is_protected(now, entry, victim)).or_else(attempt)
+    }
+
+    /// A build that nobody waits for, and that has not begun to load, stands before every engine: nothing is lost.
+    fn attempt_as_candidate(&self, victim: EntryId) -> Option<Candidate> {
+        let target = &self.entries[victim];
+        let waits = |admission: &&Admission| admission.step == Admitting::WaitsForSlot;
+        let admission = target.admission().filter(waits).filter(|_| self.is_background(victim))?;
+        let (key, standing, reload) = (target.key.clone(), Standing::Idle, Duration::ZERO);
+        Some(Candidate { spawn: admission.spawn, key, standing, hits: 0, last_use: Now::ZERO, reload })
+    }
+
+    /// Builds among `set` that have no child yet give their lines back at once. How many.
+    fn withdraw_attempts(&mut self, now: Now, set: &[Spawn]) -> usize {
+        let of_it = |spawn: &Spawn| self.entry_of(*spawn).filter(|entry| self.entries[*entry].admission().is_some());
+        let going: Vec<_> = set.iter().filter_map(of_it).collect();
+        let n = going.len();
+        for entry in going {
+            self.withdraw(now, entry);
+        }
+        n
     }
 
     /// `victim` as a candidate; a busy one only if it is not protected.
@@ -226,10 +258,10 @@ impl Pool {
         }
     }
 
-    fn reopen_unless_drained(&mut self, now: Now, entry: EntryId) {
+    pub(crate) fn reopen_unless_drained(&mut self, now: Now, entry: EntryId) {
         let closing = self.is_closing();
         let Some(serving) = self.entries[entry].serving() else { return };
-        if !serving.drain.is_active() && !closing {
+        if !serving.is_shut() && !closing {
             let gate = serving.gate.clone();
             // In this order: whoever waits here goes before whoever finds the gate open.
             self.serve(now, entry);
@@ -330,7 +362,7 @@ impl Pool {
     fn refused_context(&self, entry: EntryId) -> Option<RefusedContext> {
         let target = &self.entries[entry];
         let waiting = target.waiting()?;
-        let subject = subject(&target.model, &waiting.facts);
+        let subject = self.subject_of(entry, &waiting.facts);
         refused_context(&self.ledger, (&subject, &waiting.draft))
     }
 

@@ -3,10 +3,10 @@
 //! A child that ends by itself has no teardown: it crashed. Its line is given back when its whole tree is reaped and its
 //! devices agree (`reclaim.rs`).
 use crate::{
-    Action, Answer, Exit, Pool, RequestId, StartFault,
+    Action, Answer, Exit, Launch, Pool, RequestId, StartFault,
     entry::{EntryId, EverReady, Phase, Step, Teardown},
 };
-use motorpool_vocab::{EngineKey, EventKind, ExitRecord, FailureClass, Now, Spawn, StopReason};
+use motorpool_vocab::{EngineKey, EventKind, ExitRecord, FailureClass, Now, PlanRecord, Spawn, StopReason};
 
 impl Pool {
     /// Out of routing and told to end. A loading child, or one that still serves, is killed at once: nobody waits for
@@ -37,6 +37,7 @@ impl Pool {
         self.forget_drains_of(entry);
         self.by_spawn.remove(&spawn);
         self.entries[entry].attempts.end();
+        self.settle_debts(entry);
         self.entries[entry].phase = Phase::Stopping { spawn };
         self.wait_for_turn(entry);
         self.publish(now, EventKind::Stopping { key: key.clone(), spawn, reason });
@@ -90,6 +91,11 @@ impl Pool {
     }
 
     pub(crate) fn on_gone(&mut self, now: Now, spawn: Spawn, exit: Exit) {
+        self.is_gone(now, spawn, exit);
+        self.launches.remove(&spawn);
+    }
+
+    fn is_gone(&mut self, now: Now, spawn: Spawn, exit: Exit) {
         if let Some(teardown) = self.teardowns.remove(&spawn) {
             return self.on_stopped(now, spawn, teardown, exit);
         }
@@ -100,17 +106,19 @@ impl Pool {
                 let ends = (self.ordered_at(entry), StopReason::Crash, EverReady::No);
                 let record = record_of(now, spawn, ends, exit.clone());
                 self.bury(now, entry, record, vec![]);
-                self.fail_start(now, entry, fault_of(exit));
+                self.start_broke(now, entry, spawn, fault_of(exit, "while loading"));
             }
             Phase::Ready(serving) => {
                 serving.gate.close();
                 let askers: Vec<_> = serving.drain.askers.keys().copied().collect();
+                let signs = serving.gate.vital().look();
                 let ends = (serving.ordered_at, StopReason::Crash, EverReady::Yes);
-                let record = record_of(now, spawn, ends, exit);
+                let record = record_of(now, spawn, ends, exit.clone());
                 self.act(Action::Close { spawn });
                 self.forget_drains_of(entry);
                 self.bury(now, entry, record, askers);
                 self.wait_for_turn(entry);
+                self.service_broke(now, entry, spawn, (fault_of(exit, "while serving"), signs));
                 self.rebuild_if_wanted(now, entry);
             }
             Phase::Idle
@@ -149,7 +157,8 @@ impl Pool {
         self.reclaim(now, spawn, (entry, key), (free_before, askers));
     }
 
-    fn remember(&mut self, now: Now, entry: EntryId, key: &EngineKey, record: ExitRecord) {
+    fn remember(&mut self, now: Now, entry: EntryId, key: &EngineKey, mut record: ExitRecord) {
+        record.plan = self.launches.get(&record.spawn).map(|launch| plan_of(launch));
         // P4: a stuck child may end after later ones of its key.
         let last_exit = &mut self.entries[entry].last_exit;
         if last_exit.as_ref().is_none_or(|last| last.spawn < record.spawn) {
@@ -193,13 +202,24 @@ fn record_of(now: Now, spawn: Spawn, ends: (Now, StopReason, EverReady), exit: E
         }),
         ever_ready: ever_ready == EverReady::Yes,
         tail: exit.tail,
+        plan: None,
     }
 }
 
-fn fault_of(exit: Exit) -> StartFault {
+fn plan_of(Launch { plan, claim, .. }: &Launch) -> PlanRecord {
+    PlanRecord {
+        context_per_slot: plan.context_per_slot,
+        slots: plan.slots,
+        kv: plan.kv.as_str(),
+        devices: claim.device.keys().cloned().collect(),
+        reserved: claim.total(),
+    }
+}
+
+fn fault_of(exit: Exit, when: &str) -> StartFault {
     let ended = match (exit.code, exit.signal) {
-        (Some(code), _) => format!("exited with code {code} while loading"),
-        (None, Some(signal)) => format!("was killed by signal {signal} while loading"),
+        (Some(code), _) => format!("exited with code {code} {when}"),
+        (None, Some(signal)) => format!("was killed by signal {signal} {when}"),
         (None, None) => "did not run".to_owned(),
     };
     let message = match exit.tail.last() {

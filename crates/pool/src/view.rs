@@ -52,6 +52,7 @@ impl Pool {
             Phase::Admission(_) => (PhaseView::WaitsForSlot, None, None),
             Phase::Starting(l) => (PhaseView::Starting { progress: l.progress }, Some(l.spawn), l.pid),
             Phase::Proving(p) => (PhaseView::Starting { progress: Some(1000) }, Some(p.spawn), p.pid),
+            Phase::Ready(s) if s.health.is_doubted() => (PhaseView::Suspect, Some(s.spawn), s.pid),
             Phase::Ready(s) => (PhaseView::Ready, Some(s.spawn), s.pid),
             Phase::Stopping { spawn } => {
                 (PhaseView::Stopping, Some(*spawn), self.teardowns.get(spawn).and_then(|t| t.pid))
@@ -64,12 +65,19 @@ impl Pool {
             pid,
             phase,
             n_drainers: count(drainers),
+            drained_for: serving
+                .into_iter()
+                .flat_map(|s| &s.drain.waiters)
+                .map(|e| self.entries[*e].key.clone())
+                .collect(),
+            unload_at: self.unload_at(id),
             leases: self.leases_of(entry),
             n_tickets: count(entry.queue.len()),
             pending: self.pending(now, id),
             n_sessions: self.sessions.n_at(entry.key.model(), entry.key.replica()),
             width: serving.map(|s| s.gate.width()),
             demand: entry.demand(now),
+            trouble: self.trouble(now, id),
             ..self.memory_of(spawn.or(entry.spawn()), blank(entry))
         }
     }
@@ -148,6 +156,8 @@ fn blank(entry: &Entry) -> EntryView {
         pid: None,
         phase: PhaseView::Idle,
         n_drainers: 0,
+        drained_for: vec![],
+        unload_at: None,
         leases: vec![],
         n_tickets: 0,
         pending: vec![],
@@ -160,6 +170,7 @@ fn blank(entry: &Entry) -> EntryView {
         last_use: entry.last_use,
         created: entry.created,
         last_exit: entry.last_exit.clone(),
+        trouble: None,
     }
 }
 

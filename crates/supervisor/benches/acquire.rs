@@ -53,10 +53,12 @@ fn open(folder: &Path) -> PoolHandle {
         state: folder.join("state"),
         run: folder.join("run"),
         environment: vec![],
-        discover: Box::new(|_| Ok(env!("CARGO_BIN_EXE_engine-under-test").into())),
+        discover: Box::new(|_| Ok(vec![env!("CARGO_BIN_EXE_engine-under-test").into()])),
         locate: Box::new(move |_| Ok(file.clone())),
         calibrate: Box::new(|_| Calibration::default()),
         devices: motorpool_supervisor::Devices::default(),
+        panics: motorpool_supervisor::Panics::default(),
+        probes: motorpool_supervisor::ProbeTimes::default(),
         on_denial: Box::new(|_| {}),
     };
     let catalog = Catalog::new(vec![manifest], vec![tiny]).expect("a catalog");

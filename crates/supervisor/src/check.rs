@@ -2,11 +2,11 @@
 use crate::{Notebook, beside, identity};
 use motorpool_catalog::{Manifest, Model, tensors_that_stay};
 use motorpool_gguf::{Calibration, GgufError, Header, ModelShape, check_shards, read_header, shard_names};
-use motorpool_pool::{Facts, Lessons, StartFault};
+use motorpool_pool::{Build, Facts, Lessons, StartFault};
 use motorpool_vocab::{Bytes, FailureClass, FileId};
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     error::Error,
     fmt,
     fs::{self, File},
@@ -16,8 +16,8 @@ use std::{
     sync::Arc,
 };
 
-/// Finds the program of an engine.
-pub type Discover = Box<dyn Fn(&Manifest) -> Result<PathBuf, StartFault> + Send + Sync>;
+/// Finds the programs of an engine: every build of it that is here, the preferred one first.
+pub type Discover = Box<dyn Fn(&Manifest) -> Result<Vec<PathBuf>, StartFault> + Send + Sync>;
 /// Finds the file of a model.
 pub type Locate = Box<dyn Fn(&Model) -> Result<PathBuf, StartFault> + Send + Sync>;
 
@@ -84,9 +84,9 @@ impl Checker {
         Self { notebook: Some(notebook), ..self }
     }
 
-    /// Whether a start could succeed, and what it would be given.
-    pub fn check(&self, manifest: &Manifest, model: &Model) -> Result<Facts, StartFault> {
-        let program = (self.discover)(manifest)?;
+    /// Whether a start could succeed with a build that is none of `avoid`, and what it would be given.
+    pub fn check(&self, manifest: &Manifest, model: &Model, avoid: &BTreeSet<Build>) -> Result<Facts, StartFault> {
+        let (program, build) = first_of((self.discover)(manifest)?, manifest, avoid)?;
         let model_path = (self.locate)(model)?;
         let own = seen(&model_path)?;
         let Judged { context_length, architecture, shape } = self.verdict(&own, &model.cpu_tensors)?;
@@ -99,7 +99,18 @@ impl Checker {
             }
             None => Lessons::default(),
         };
-        Ok(Facts { program, model_path, files, context_length, architecture, shape, beside, calibration, learned })
+        Ok(Facts {
+            program,
+            build,
+            model_path,
+            files,
+            context_length,
+            architecture,
+            shape,
+            beside,
+            calibration,
+            learned,
+        })
     }
 
     /// What the files say where tensors of these names stay in system memory.
@@ -124,6 +135,32 @@ impl Checker {
         verdicts.insert(key, verdict.clone());
         verdict
     }
+}
+
+/// The first program of a chain that is none of `avoid`.
+fn first_of(chain: Vec<PathBuf>, manifest: &Manifest, avoid: &BTreeSet<Build>) -> Result<(PathBuf, Build), StartFault> {
+    let n_known = chain.len();
+    // One that cannot be looked at is started all the same: that tells what is wrong with it.
+    let with_build = chain.into_iter().map(|program| {
+        let build = build_of(&program).unwrap_or_default();
+        (program, build)
+    });
+    with_build.into_iter().find(|(_, build)| !avoid.contains(build)).ok_or_else(|| {
+        let message = match n_known {
+            0 => format!("{} is not on this machine", manifest.name),
+            n => format!("none of the {n} builds of {} that are here runs on this processor", manifest.name),
+        };
+        fault(if n_known == 0 { FailureClass::EngineMissing } else { FailureClass::IllegalInstruction }, message)
+    })
+}
+
+fn build_of(program: &Path) -> io::Result<Build> {
+    let metadata = fs::metadata(program)?;
+    Ok(Build { size: metadata.len(), mtime_nanos: mtime_nanos(&metadata) })
+}
+
+fn mtime_nanos(metadata: &fs::Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }
 
 /// The model whose first file is `path`.
@@ -158,7 +195,7 @@ pub(crate) fn identify(path: &Path) -> Result<FileId, StartFault> {
     if !metadata.is_file() {
         return Err(fault(FailureClass::ModelCorrupt, format!("model file {}: not a file", path.display())));
     }
-    let mtime_nanos = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+    let mtime_nanos = mtime_nanos(&metadata);
     Ok(FileId { device: metadata.dev(), inode: metadata.ino(), size: metadata.len(), mtime_nanos })
 }
 
@@ -234,11 +271,11 @@ mod tests {
             ModelSource::File(path) => Ok(path.clone()),
             _ => Err(fault(FailureClass::ModelMissing, "not pulled".into())),
         });
-        Checker::new(Box::new(|_| Ok("/bin/engine".into())), locate, Box::new(|_| Calibration::default()))
+        Checker::new(Box::new(|_| Ok(vec!["/bin/engine".into()])), locate, Box::new(|_| Calibration::default()))
     }
 
     fn check(path: &Path) -> Result<Facts, FailureClass> {
-        checker().check(&manifest(), &model(path)).map_err(|fault| fault.class)
+        checker().check(&manifest(), &model(path), &BTreeSet::new()).map_err(|fault| fault.class)
     }
 
     #[test]
@@ -255,6 +292,28 @@ mod tests {
         assert!(facts.architecture.is_some() && facts.context_length.is_some());
         fs::rename(&path, folder.path().join("sha256-abc")).expect("ours");
         assert!(check(&folder.path().join("sha256-abc")).expect("a model").architecture.is_some());
+    }
+
+    #[test]
+    fn the_first_build_that_is_not_to_be_avoided_is_the_one_and_a_copy_is_the_same() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let write = |name: &str, bytes: &str| {
+            fs::write(folder.path().join(name), bytes).expect("writable");
+            folder.path().join(name)
+        };
+        let chain = vec![write("one", "1"), write("two", "22")];
+        let first = |avoid: &[Build]| first_of(chain.clone(), &manifest(), &avoid.iter().copied().collect());
+        let (one, bad) = first(&[]).expect("one");
+        assert_eq!(one, chain[0]);
+        assert_eq!(first(&[bad]).expect("the next").0, chain[1]);
+        let copy = folder.path().join("copy");
+        fs::hard_link(&chain[0], &copy).expect("linked");
+        assert_eq!(
+            first_of(vec![copy], &manifest(), &[bad].into()).expect_err("none").class,
+            FailureClass::IllegalInstruction
+        );
+        write("one", "another build");
+        assert_eq!(first(&[bad]).expect("a changed input").0, chain[0]);
     }
 
     #[test]
@@ -291,7 +350,7 @@ mod tests {
             Box::new(|_| panic!("looked at")),
             Box::new(|_| Calibration::default()),
         );
-        assert_eq!(checker.check(&manifest(), &model(Path::new("/m"))), Err(missing()));
+        assert_eq!(checker.check(&manifest(), &model(Path::new("/m")), &BTreeSet::new()), Err(missing()));
     }
 
     type Change<'a> = &'a dyn Fn(&mut Model);
@@ -310,7 +369,7 @@ mod tests {
         let with = |change: &dyn Fn(&mut Model)| {
             let mut model = model(&path("a.gguf"));
             change(&mut model);
-            checker().check(&manifest(), &model)
+            checker().check(&manifest(), &model, &BTreeSet::new())
         };
         let facts = with(&|model| {
             model.projector = side("clip.gguf");
@@ -351,7 +410,7 @@ mod tests {
         let path = folder.path().join("a.gguf");
         fs::write(&path, "not a model").expect("writable");
         let checker = checker();
-        let class = || checker.check(&manifest(), &model(&path)).err().map(|fault| fault.class);
+        let class = || checker.check(&manifest(), &model(&path), &BTreeSet::new()).err().map(|fault| fault.class);
         assert_eq!(class(), Some(FailureClass::ModelCorrupt));
         assert_eq!(class(), Some(FailureClass::ModelCorrupt));
         assert_eq!(checker.verdicts.lock().len(), 1);

@@ -17,13 +17,14 @@ use crate::{
     probe::Question,
     pulse::Pulse,
     shell::post,
+    vigil::{ProbeTimes, Vigil},
 };
 use motorpool_catalog::{Catalog, LaunchValues, Manifest, Model, StopSignal, Transport};
-use motorpool_pool::{Exit, Facts, Input, Launch, Split, StartFault};
+use motorpool_pool::{Build, Exit, Facts, Input, Launch, Probe, Probed, Split, StartFault};
 use motorpool_vocab::{Endpoint, EngineKey, FailureClass, Spawn};
 use serde::Serialize;
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     ffi::{OsStr, OsString},
     io,
     net::{Ipv4Addr, TcpListener},
@@ -56,13 +57,14 @@ pub(crate) struct Workshop {
     pub(crate) checker: Checker,
     pub(crate) meter: Arc<Meter>,
     pub(crate) lookout: Arc<Lookout>,
+    pub(crate) probes: ProbeTimes,
 }
 
 impl Workshop {
     /// Looks at program and model file. Blocks.
-    pub(crate) fn check(&self, model: &Model) -> Result<Facts, StartFault> {
+    pub(crate) fn check(&self, model: &Model, avoid: &BTreeSet<Build>) -> Result<Facts, StartFault> {
         match self.catalog.manifest(&model.engine) {
-            Some(manifest) => self.checker.check(manifest, model),
+            Some(manifest) => self.checker.check(manifest, model, avoid),
             None => Err(StartFault {
                 class: FailureClass::EngineMissing,
                 message: format!("no engine is called `{}`", model.engine),
@@ -77,6 +79,7 @@ impl Workshop {
 pub(crate) enum Command {
     StopPolitely,
     Kill,
+    Probe(Probe),
 }
 
 /// Whether a child was told to end: then its end is no failure.
@@ -98,6 +101,19 @@ pub(crate) struct Driver {
     /// When the loop last heard of life.
     progress_at: Option<Instant>,
     report: Report,
+    /// Whether its engine told how far it is.
+    reports: Reports,
+    /// How it is asked, once it serves.
+    vigil: Option<Vigil>,
+}
+
+/// Who tells how far a load is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reports {
+    /// The engine.
+    Its,
+    /// The bytes that it has mapped, of those that are to be.
+    Ours,
 }
 
 impl Driver {
@@ -110,7 +126,8 @@ impl Driver {
         let (sender, commands) = mpsc::unbounded_channel();
         let workshop = Arc::clone(workshop);
         let (told, report) = (Told::Nothing, Report::default());
-        (sender, Self { spawn, launch, workshop, inbox, commands, told, progress_at: None, report })
+        let (progress_at, reports, vigil) = (None, Reports::Ours, None);
+        (sender, Self { spawn, launch, workshop, inbox, commands, told, progress_at, report, reports, vigil })
     }
 
     pub(crate) fn key(&self) -> &EngineKey {
@@ -144,9 +161,13 @@ impl Driver {
         self.log_launch(pid);
         let question =
             Question { endpoint, path: manifest.ready.path.clone(), ready_status: manifest.ready.status, pid };
-        let gone = match self.load(&mut engine, &manifest, &question).await {
-            Some(gone) => gone,
-            None => self.serve(&mut engine, &manifest, &watched).await,
+        let gone = if let Some(gone) = self.load(&mut engine, &manifest, &question).await {
+            gone
+        } else {
+            let inference = manifest.probe(&self.launch.model.capabilities).cloned();
+            let times = self.workshop.probes;
+            self.vigil = Some(Vigil::new(question.endpoint.clone(), Arc::clone(&manifest), inference, times));
+            self.serve(&mut engine, &manifest, &watched).await
         };
         with_oom_kills(exit_of(pid, gone, self.told, &manifest), kills, oom_kills().await)
     }
@@ -230,7 +251,7 @@ impl Driver {
                 },
                 _ = looks.tick() => {
                     if pulse.has_changed().await {
-                        self.progress(None);
+                        self.progress(self.mapped(&pulse));
                     }
                 }
             }
@@ -266,10 +287,14 @@ impl Driver {
 
     /// Nobody to command any more means that the loop is gone, and nothing may outlive it: the end is awaited.
     async fn obey(&mut self, command: Option<Command>, engine: &mut Engine, manifest: &Manifest) -> Option<Gone> {
+        if let Some(Command::Probe(probe)) = command {
+            self.probe(probe);
+            return None;
+        }
         self.told = Told::ToEnd;
         match command {
             Some(Command::StopPolitely) => engine.ask_to_end(politely(manifest)).await,
-            Some(Command::Kill) => engine.kill().await,
+            Some(Command::Kill | Command::Probe(_)) => engine.kill().await,
             None => {
                 engine.kill().await;
                 return Some(engine.until_gone().await);
@@ -278,15 +303,38 @@ impl Driver {
         None
     }
 
+    /// Asked in a task of its own: the engine's output is read meanwhile.
+    fn probe(&mut self, probe: Probe) {
+        let (spawn, inbox) = (self.spawn, self.inbox.clone());
+        let question = self.vigil.as_mut().map(|vigil| vigil.question(probe));
+        tokio::spawn(async move {
+            let probed = match question {
+                Some(question) => question.await,
+                None => Probed::Missed,
+            };
+            post(&inbox, Input::Probed { spawn, probe, probed });
+        });
+    }
+
     /// Any line is a sign of life; a report says how far it is.
     fn on_line(&mut self, source: Source, text: &str, manifest: &Manifest) -> Option<motorpool_catalog::Heard> {
         let report = if source == Source::Stdout { manifest.progress(text) } else { None };
         match report {
-            Some(motorpool_catalog::Heard::Loading { per_mille }) => self.progress(Some(per_mille)),
+            Some(motorpool_catalog::Heard::Loading { per_mille }) => {
+                self.reports = Reports::Its;
+                self.progress(Some(per_mille));
+            }
             Some(motorpool_catalog::Heard::Ready) => self.progress(Some(1000)),
             None => self.progress(None),
         }
         report
+    }
+
+    /// How far it is by what it has mapped of its files, where it does not say so itself: never all of it.
+    fn mapped(&self, pulse: &Pulse) -> Option<u16> {
+        let expected: u64 = self.launch.facts.files.iter().map(|(_, bytes)| bytes.get()).sum();
+        let known = self.reports == Reports::Ours && expected > 0;
+        known.then(|| share_of(pulse.mapped(), expected))
     }
 
     /// A report always counts; life without one is told now and then.
@@ -323,6 +371,12 @@ impl Driver {
         let line = serde_json::to_string(&line).expect("plain values are JSON");
         tracing::info!("[{}] launch {line}", key.provider());
     }
+}
+
+/// In thousandths, 990 at most: what is mapped is not ready.
+fn share_of(mapped: u64, expected: u64) -> u16 {
+    let share = u128::from(mapped) * 1000 / u128::from(expected.max(1));
+    u16::try_from(share).unwrap_or(990).min(990)
 }
 
 /// Waits until the engine serves: it answers so, has inferred once where its manifest knows how, and has told its
@@ -428,6 +482,14 @@ mod tests {
         let ids: Vec<_> = split.devices.iter().map(|(id, _)| id.clone()).collect();
         place(&mut values, (split, address(&ids, &[], |_| true)));
         values
+    }
+
+    #[test]
+    fn what_is_mapped_is_never_all_of_a_load() {
+        for (mapped, expected, share) in [(0, 100, 0), (50, 100, 500), (100, 100, 990), (u64::MAX, 1, 990), (5, 0, 990)]
+        {
+            assert_eq!(share_of(mapped, expected), share, "{mapped} of {expected}");
+        }
     }
 
     fn split(devices: &[(&str, u32)], gpu_layers: u32) -> Split {

@@ -15,7 +15,7 @@ use motorpool_pool::{
 };
 use motorpool_vocab::{
     Endpoint, EngineKey, EntryView, Event, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView, Snapshot, Spawn,
-    TryEnter,
+    TryEnter, Vital,
 };
 use parking_lot::Mutex;
 use std::{
@@ -188,7 +188,8 @@ impl PoolHandle {
         self.make_resident(Ask { replica: Some(replica), ..Ask::resident(model) }).await
     }
 
-    async fn make_resident(&self, ask: Ask) -> Result<EngineKey, Refusal> {
+    /// Makes what is asked for resident, without a lease. Dropping the future cancels.
+    pub async fn make_resident(&self, ask: Ask) -> Result<EngineKey, Refusal> {
         let id = self.number();
         self.ask(id, |answer| Post::Load { id, ask, answer }).await.unwrap_or(Err(Refusal::ShuttingDown))
     }
@@ -220,6 +221,15 @@ impl PoolHandle {
         match self.operate(id, Input::Reconcile { id, targets }).await {
             Answer::Reconciled(done) => Some(done),
             _ => None,
+        }
+    }
+
+    /// Has the failures of a model, or all, forgotten: the engines that had some that counted.
+    pub async fn reset(&self, model: Option<ModelId>) -> Vec<EngineKey> {
+        let id = self.number();
+        match self.operate(id, Input::Reset { id, model }).await {
+            Answer::Reset(keys) => keys,
+            _ => Vec::new(),
         }
     }
 
@@ -353,11 +363,11 @@ impl PoolHandle {
     }
 }
 
-/// Whether a request needs nothing that only the pool knows: who came before in its session, in which slot, and how many
-/// of its lane are in. So the gate is enough.
+/// Whether a request needs nothing that only the pool knows: who came before in its session, in which slot, how many of
+/// its lane are in; and tells nothing that only the pool keeps. So the gate is enough.
 fn enters_by_itself(ask: &Ask) -> bool {
     let plain = ask.holder.lane == Lane::Interactive && ask.holder.session.is_none();
-    plain && ask.want == Want::Lease && ask.replica.is_none()
+    plain && ask.want == Want::Lease && ask.replica.is_none() && ask.keep_alive.is_none()
 }
 
 /// The replica with the fewest leases among those whose gates are open.
@@ -415,6 +425,11 @@ impl Lease {
         self.grant.slot
     }
 
+    /// Where it is counted what comes of the requests behind that door.
+    pub fn vital(&self) -> &Vital {
+        self.grant.gate.vital()
+    }
+
     /// The door it holds; for whoever shows how full it is.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.grant.gate
@@ -455,6 +470,7 @@ mod tests {
             class: None,
             ever_ready: false,
             tail: vec![],
+            plan: None,
         };
         (0..1000).for_each(|n| shared.remember(exit(n)));
         let exits = shared.exits.lock();

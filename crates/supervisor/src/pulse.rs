@@ -13,11 +13,18 @@ struct Vitals {
     cpu_ticks: u64,
     io: u64,
     memory: u64,
+    /// Of that, mapped files.
+    mapped: u64,
 }
 
 impl Pulse {
     pub(crate) fn of(leader: u32) -> Self {
         Self { leader, seen: Vitals::default() }
+    }
+
+    /// Bytes of files that were mapped at the last look.
+    pub(crate) fn mapped(&self) -> u64 {
+        self.seen.mapped
     }
 
     /// Whether anything is other than at the last look. Reading takes milliseconds, so it is done on a thread that
@@ -36,6 +43,7 @@ impl Vitals {
             sum.cpu_ticks = sum.cpu_ticks.saturating_add(observe_process(pid).map_or(0, |facts| facts.cpu_ticks));
             sum.io = sum.io.saturating_add(observe_io(pid).map_or(0, motorpool_vocab::Bytes::get));
             let memory = observe_memory(pid).unwrap_or_default();
+            sum.mapped = sum.mapped.saturating_add(memory.file.get());
             let parts = [memory.anonymous, memory.swapped, memory.file];
             sum.memory = parts.into_iter().fold(sum.memory, |sum, part| sum.saturating_add(part.get()));
         }

@@ -1,15 +1,17 @@
 //! [`Settings`] and [`start`]: from a state directory to a running pool.
 use crate::{
-    KeeperProgram, Launcher, Notebook, OpenError, PoolHandle,
+    KeeperProgram, Launcher, Notebook, OpenError, PoolHandle, ProbeTimes,
     check::{Calibrate, Checker, Discover, Locate},
     driver::Workshop,
     handle::{Shared, open_handle},
+    incidents::Incidents,
     lookout::{Devices, Lookout},
-    shell::{Outside, Shell},
+    panics::Panics,
+    shell::{Outside, Shell, post},
 };
 use motorpool_catalog::Catalog;
-use motorpool_pool::{Denial, Pool, PoolConfig};
-use std::{ffi::OsString, fmt, fs, path::PathBuf, sync::Arc};
+use motorpool_pool::{Denial, Input, Pool, PoolConfig};
+use std::{ffi::OsString, fmt, fs, path::PathBuf, sync::Arc, time::SystemTime};
 
 /// Told of each refused build before anybody who waits for it is. Must not block for long.
 pub type OnDenial = Box<dyn Fn(&Denial) + Send>;
@@ -32,6 +34,10 @@ pub struct Settings {
     pub calibrate: Calibrate,
     /// Graphics devices, and who tells of them.
     pub devices: Devices,
+    /// Where panics of the graphics driver are reported.
+    pub panics: Panics,
+    /// How long an engine that serves may take to answer when it is asked.
+    pub probes: ProbeTimes,
     /// Writes the line of a denial.
     pub on_denial: OnDenial,
 }
@@ -49,7 +55,8 @@ impl fmt::Debug for Settings {
 /// The loop ends when the last handle and lease is dropped, and every engine with it. Call inside a tokio runtime;
 /// blocks shortly.
 pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, on_denial } = settings;
+    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, panics, probes, on_denial } =
+        settings;
     let launcher = Launcher::open(keeper, &state)?;
     let (logs, empty) = (state.join("logs"), run.join("empty"));
     for folder in [&logs, &empty] {
@@ -63,8 +70,13 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let environment = environment.into_iter().collect();
     let notebook = Notebook::open(&state);
     let checker = Checker::new(discover, locate, calibrate).with_lessons(notebook.clone());
-    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter: Arc::default(), lookout };
-    let outside = Outside { shared, snapshots, on_denial, notebook, incidents: state.join("incidents.jsonl") };
+    let meter = Arc::default();
+    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, probes };
+    let incidents = Incidents::at(state.join("incidents.jsonl"));
+    let outside = Outside { shared, snapshots, on_denial, notebook, incidents };
+    let pause = panics.observe(SystemTime::now(), motorpool_devices::now());
+    post(&handle.weak_inbox(), Input::GpuPause(pause));
+    tokio::spawn(panics.run(handle.weak_inbox()));
     let shell = Shell::new(pool, (handle.weak_inbox(), posts), Arc::new(workshop), outside);
     tokio::spawn(shell.run());
     Ok(handle)

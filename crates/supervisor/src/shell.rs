@@ -6,17 +6,21 @@ use crate::{
     Notebook,
     driver::{Command, Driver, Workshop},
     handle::{Lease, Notices, Post, Shared, Warm},
-    rotate::LogFile,
+    incidents::{ExitLine, Incidents},
     settings::OnDenial,
 };
 use motorpool_catalog::Model;
 use motorpool_devices::now;
 use motorpool_pool::{
-    Action, Answer, BuildId, Facts, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault,
+    Action, Answer, Build, BuildId, Facts, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault,
 };
-use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, FailureClass, Now, Snapshot, Spawn, StopReason};
-use serde::Serialize;
-use std::{collections::HashMap, path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, FailureClass, Now, Snapshot, Spawn};
+use std::{
+    collections::{BTreeSet, HashMap},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{JoinSet, spawn_blocking},
@@ -57,7 +61,7 @@ pub(crate) struct Outside {
     /// Where what loads teach is kept.
     pub(crate) notebook: Notebook,
     /// Where unexpected exits are written down.
-    pub(crate) incidents: PathBuf,
+    pub(crate) incidents: Incidents,
 }
 
 /// Both ends of the loop's inbox.
@@ -163,7 +167,8 @@ impl Shell {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Check { build, model, .. } => self.check(build, model),
+            Action::Check { build, model, avoid, .. } => self.check(build, model, avoid),
+            Action::Probe { spawn, probe } => self.command(spawn, Command::Probe(probe)),
             Action::Start { spawn, launch } => self.start(spawn, launch),
             Action::Look => self.workshop.lookout.look(),
             Action::StopPolitely { spawn } => self.command(spawn, Command::StopPolitely),
@@ -202,10 +207,10 @@ impl Shell {
         }
     }
 
-    fn check(&self, build: BuildId, model: Arc<Model>) {
+    fn check(&self, build: BuildId, model: Arc<Model>, avoid: Arc<BTreeSet<Build>>) {
         let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
         tokio::spawn(async move {
-            let checked = spawn_blocking(move || workshop.check(&model)).await;
+            let checked = spawn_blocking(move || workshop.check(&model, &avoid)).await;
             let broken = |error: tokio::task::JoinError| StartFault {
                 class: FailureClass::Unknown,
                 message: format!("looking at the model failed: {error}"),
@@ -222,7 +227,8 @@ impl Shell {
             // Each model once, however many copies of it.
             let mut seen: HashMap<*const Model, Result<Facts, StartFault>> = HashMap::new();
             let prospect = |(key, model): (EngineKey, Arc<Model>)| {
-                let facts = seen.entry(Arc::as_ptr(&model)).or_insert_with(|| workshop.check(&model)).clone();
+                let facts =
+                    seen.entry(Arc::as_ptr(&model)).or_insert_with(|| workshop.check(&model, &BTreeSet::new())).clone();
                 Prospect { key, model, facts }
             };
             launches.into_iter().map(prospect).collect()
@@ -315,15 +321,8 @@ impl Outside {
         let exit = ExitLine::of(key, record);
         let line = serde_json::to_string(&exit).expect("plain values are JSON");
         tracing::info!("[{}] exit {line}", key.provider());
-        if !exit.expected {
-            let path = self.incidents.clone();
-            // A disk may take its time. Lines may change places then, and carry their times.
-            spawn_blocking(move || {
-                let written = LogFile::open(&path).and_then(|mut file| file.append(format!("{line}\n").as_bytes()));
-                if let Err(error) = written {
-                    tracing::warn!(path = %path.display(), %error, "an incident is not written down");
-                }
-            });
+        if record.reason.is_failure() {
+            self.incidents.write(&exit, record);
         }
         self.shared.remember(record.clone());
     }
@@ -345,7 +344,9 @@ fn log_event(kind: &EventKind) {
         EventKind::OverflowCured => tracing::info!("no more is reserved than may be"),
         EventKind::ReadingMissing { device: None } => tracing::warn!("system memory cannot be read"),
         EventKind::ReadingMissing { device: Some(device) } => tracing::warn!(%device, "a device cannot be read"),
-        EventKind::DeviceLost { device } => tracing::error!(%device, "a device is lost; nothing new goes there"),
+        EventKind::DeviceLost { device } => {
+            tracing::error!(%device, "a device is lost; nothing new goes there: reset it, or reboot");
+        }
         EventKind::DeviceBack { device } => tracing::info!(%device, "a device is back"),
         EventKind::CpuFallback { key, spawn, planned } => {
             tracing::error!(%key, %spawn, %planned, "planned for graphics devices, and computes on the processor");
@@ -359,7 +360,18 @@ fn log_event(kind: &EventKind) {
             // Harnesses tell this line from that of a denial by its word.
             tracing::warn!("[provider-pool] capacity broker deferred {key}: {why}");
         }
+        EventKind::GpuPaused { key, why } => tracing::error!("gpu panic guard denied {key}: {why}"),
         EventKind::StartFailed { key, class } => tracing::warn!(%key, %class, "start failed"),
+        EventKind::BreakerOpened { key, class, within } => {
+            tracing::error!(%key, %class, "failed to start too often; not started again for {} s", within.as_secs());
+        }
+        EventKind::Quarantined { key, program } => {
+            tracing::error!(%key, program = %program.display(), "of no use on this processor; the next build is used");
+        }
+        EventKind::Suspected { key, spawn, why } => tracing::warn!(%key, %spawn, "suspect: {why}"),
+        EventKind::Recovered { key, spawn } => tracing::info!(%key, %spawn, "not suspect any more: it serves"),
+        EventKind::Reset { model: Some(model) } => tracing::info!(%model, "failures are forgotten"),
+        EventKind::Reset { model: None } => tracing::info!("all failures are forgotten"),
         EventKind::Stuck { key, spawn } => {
             tracing::error!(%key, %spawn, "cannot be killed; it stays charged until it is gone or the machine restarts");
         }
@@ -375,36 +387,6 @@ fn log_event(kind: &EventKind) {
         | EventKind::Released { .. }
         | EventKind::CapacityDenied { .. }
         | EventKind::ContextDenied { .. } => {}
-    }
-}
-
-/// The line of an exit, as harnesses read it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ExitLine<'a> {
-    pid: Option<u32>,
-    key: String,
-    code: Option<i32>,
-    signal: Option<i32>,
-    expected: bool,
-    reason: &'a str,
-    class: Option<&'a str>,
-    /// Seconds.
-    uptime: f64,
-}
-
-impl ExitLine<'_> {
-    fn of(key: &EngineKey, record: &ExitRecord) -> Self {
-        Self {
-            pid: record.pid,
-            key: key.to_string(),
-            code: record.code,
-            signal: record.signal,
-            expected: record.reason != StopReason::Crash,
-            reason: record.reason.as_str(),
-            class: record.class.map(FailureClass::as_str),
-            uptime: record.ended_at.since(record.started_at).as_secs_f64(),
-        }
     }
 }
 

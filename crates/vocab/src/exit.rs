@@ -1,5 +1,5 @@
 //! How a child ended: [`StopReason`], [`FailureClass`], [`ExitRecord`].
-use crate::{Now, Spawn};
+use crate::{Bytes, DeviceId, Now, Spawn};
 use std::fmt;
 
 macro_rules! named {
@@ -140,6 +140,30 @@ pub struct ExitRecord {
     pub ever_ready: bool,
     /// Its last output lines, oldest first.
     pub tail: Vec<String>,
+    /// How it was launched; `None` for one that never was.
+    pub plan: Option<PlanRecord>,
+}
+
+impl StopReason {
+    /// Whether somebody wanted the end, or it was a failure.
+    pub const fn is_failure(self) -> bool {
+        matches!(self, Self::Crash | Self::Health | Self::LoadTimeout | Self::CpuFallback)
+    }
+}
+
+/// How a child was launched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanRecord {
+    /// Tokens per slot.
+    pub context_per_slot: u32,
+    /// Requests at a time.
+    pub slots: u32,
+    /// How its KV cache is stored.
+    pub kv: &'static str,
+    /// The devices that it claimed something of.
+    pub devices: Vec<DeviceId>,
+    /// What was reserved for it.
+    pub reserved: Bytes,
 }
 
 #[cfg(test)]

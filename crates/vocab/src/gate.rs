@@ -15,6 +15,7 @@
 //!
 //! Invariants: **G1** granted ≤ width. **G2** after `close_if_idle` answered [`CloseIfIdle::Closed`] nobody holds
 //! a lease and nobody gets one but by the pool's `grant`. **G3** nobody enters past waiting tickets by themselves.
+use crate::Vital;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
@@ -29,6 +30,7 @@ const GRANTED: u64 = (1 << 32) - 1;
 pub struct Gate {
     word: AtomicU64,
     width: u32,
+    vital: Vital,
 }
 
 /// Whether somebody got in.
@@ -58,12 +60,17 @@ pub enum CloseIfIdle {
 impl Gate {
     /// An open gate for `width` leases at a time.
     pub fn new(width: u32) -> Self {
-        Self { word: AtomicU64::new(0), width }
+        Self { word: AtomicU64::new(0), width, vital: Vital::new() }
     }
 
     /// How many leases there can be: the slots the process really has.
     pub fn width(&self) -> u32 {
         self.width
+    }
+
+    /// What requests behind it tell of its engine.
+    pub fn vital(&self) -> &Vital {
+        &self.vital
     }
 
     /// How many leases there are.

@@ -11,6 +11,7 @@
 //! | [`EngineKey`], [`Spawn`], [`DeviceId`] | `key.rs` | the same place, the same child, the same card |
 //! | [`Claim`], [`FileId`] | `claim.rs` | the same demand on memory |
 //! | [`ExitRecord`], [`StopReason`], [`FailureClass`] | `exit.rs` | the same end of a child |
+//! | [`Vital`] | `vital.rs` | nothing: it only counts |
 //! | [`Lane`], [`Holder`] | `holder.rs` | the same urgency, the same asker |
 //! | [`Snapshot`], [`Event`] | `view.rs` | what outsiders may see |
 mod bytes;
@@ -21,12 +22,17 @@ mod holder;
 mod key;
 mod now;
 mod view;
+mod vital;
 
 pub use bytes::{Bytes, GIB, KIB, MIB};
 pub use claim::{Claim, FileId};
-pub use exit::{ExitRecord, FailureClass, StopReason};
+pub use exit::{ExitRecord, FailureClass, PlanRecord, StopReason};
 pub use gate::{CloseIfIdle, Gate, TryEnter};
 pub use holder::{Holder, Lane, LeaseView, PendingView};
 pub use key::{DeviceId, EngineKey, KeyError, ModelId, Spawn};
 pub use now::Now;
-pub use view::{Endpoint, EntryView, Event, EventKind, MemoryView, PhaseView, PoolView, Snapshot, WaiterView};
+pub use view::{
+    Endpoint, EntryView, Event, EventKind, MemoryView, PhaseView, PoolView, Snapshot, TroubleKind, TroubleView,
+    WaiterView,
+};
+pub use vital::{Signs, Vital};

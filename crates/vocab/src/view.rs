@@ -2,7 +2,8 @@
 //!
 //! Values only; the wire types of the management API are made from these beside their routes.
 use crate::{
-    Bytes, DeviceId, EngineKey, ExitRecord, FailureClass, Holder, LeaseView, Now, PendingView, Spawn, StopReason,
+    Bytes, DeviceId, EngineKey, ExitRecord, FailureClass, Holder, LeaseView, ModelId, Now, PendingView, Spawn,
+    StopReason,
 };
 use std::{path::PathBuf, time::Duration};
 
@@ -81,6 +82,10 @@ pub struct EntryView {
     pub phase: PhaseView,
     /// Whether it is drained, and by how many.
     pub n_drainers: u32,
+    /// The engines that need its room, among them; the others are operators.
+    pub drained_for: Vec<EngineKey>,
+    /// When it stops for want of requests, unless one comes.
+    pub unload_at: Option<Now>,
     /// Requests it serves now.
     pub leases: Vec<LeaseView>,
     /// Requests that wait for it, for a lease or only to find it there.
@@ -106,6 +111,46 @@ pub struct EntryView {
     pub created: Now,
     /// How its last child ended.
     pub last_exit: Option<ExitRecord>,
+    /// What its failures mean for its next start; `None`: nothing.
+    pub trouble: Option<TroubleView>,
+}
+
+/// What failures of an engine mean for its next start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TroubleView {
+    /// What is made of them.
+    pub kind: TroubleKind,
+    /// The class of the last one.
+    pub class: FailureClass,
+    /// Until when, where time alone ends it; else a changed input or a reset does.
+    pub until: Option<Now>,
+    /// What went wrong, for people.
+    pub message: String,
+}
+
+/// What is made of the failures of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TroubleKind {
+    /// It would fail again: nothing is started until an input changes or somebody resets it.
+    Failed,
+    /// Nobody is stopped for its next start.
+    Backoff,
+    /// It failed too often: nothing is started for a while.
+    BreakerOpen,
+    /// Every build of its program that is known is of no use here.
+    Quarantined,
+}
+
+impl TroubleKind {
+    /// The stable name in the API and in tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Backoff => "backoff",
+            Self::BreakerOpen => "breaker-open",
+            Self::Quarantined => "quarantined",
+        }
+    }
 }
 
 /// The phases of supervisor.md §3, as outsiders see them.
@@ -126,6 +171,8 @@ pub enum PhaseView {
     },
     /// It serves.
     Ready,
+    /// It serves who is in and takes nobody new until it proved that it can.
+    Suspect,
     /// It was asked to stop, or killed.
     Stopping,
     /// Its child is gone and its device has not given the memory back yet.
@@ -144,6 +191,7 @@ impl PhaseView {
             Self::WaitsForSlot => "waits-for-slot",
             Self::Starting { .. } => "starting",
             Self::Ready => "ready",
+            Self::Suspect => "suspect",
             Self::Stopping => "stopping",
             Self::Reclaiming => "reclaiming",
             Self::Stuck => "stuck",
@@ -300,12 +348,56 @@ pub enum EventKind {
         /// What is missing.
         why: String,
     },
+    /// A build was refused because the graphics driver panicked a short time ago.
+    GpuPaused {
+        /// The engine.
+        key: EngineKey,
+        /// When, what, and for how long.
+        why: String,
+    },
     /// A start failed.
     StartFailed {
         /// The engine.
         key: EngineKey,
         /// What kind of failure.
         class: FailureClass,
+    },
+    /// It failed to start too often: nothing is started for a while.
+    BreakerOpened {
+        /// The engine.
+        key: EngineKey,
+        /// What kind of failure the last one was.
+        class: FailureClass,
+        /// For how long.
+        within: Duration,
+    },
+    /// A program is of no use on this machine: the next build in its engine's chain is used.
+    Quarantined {
+        /// The engine that showed it.
+        key: EngineKey,
+        /// The program.
+        program: PathBuf,
+    },
+    /// An engine may serve no more: it takes nobody new until it proved that it does.
+    Suspected {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+        /// What speaks against it.
+        why: &'static str,
+    },
+    /// An engine that was suspected serves.
+    Recovered {
+        /// The engine.
+        key: EngineKey,
+        /// Its child.
+        spawn: Spawn,
+    },
+    /// Somebody wants earlier failures forgotten.
+    Reset {
+        /// Of this model; `None`: all.
+        model: Option<ModelId>,
     },
     /// A launch was planned with less context than was wanted, so that it could ever fit.
     ContextClamped {

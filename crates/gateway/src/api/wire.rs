@@ -1,7 +1,7 @@
 //! Values of the pool as the interface shows them. Bytes and milliseconds are whole numbers; times are ages.
 use crate::{context::Context, models::Standing};
 use motorpool_vocab::{
-    Bytes, EntryView, ExitRecord, LeaseView, MemoryView, Now, PhaseView, PoolView, Snapshot, WaiterView,
+    Bytes, EntryView, ExitRecord, LeaseView, MemoryView, Now, PhaseView, PoolView, Snapshot, TroubleView, WaiterView,
 };
 use serde::Serialize;
 use std::time::Duration;
@@ -69,6 +69,10 @@ pub(super) struct Engine {
     /// Leases granted in the last 60 s.
     demand: u32,
     drainers: u32,
+    /// The engines that need its room.
+    drained_for: Vec<String>,
+    /// When it stops unless a request comes.
+    unload_in_ms: Option<u64>,
     reserved_bytes: u64,
     /// What was planned for its child before it ran.
     planned_bytes: u64,
@@ -77,6 +81,19 @@ pub(super) struct Engine {
     last_use_ms: Option<u64>,
     created_ms: u64,
     last_exit: Option<Exit>,
+    /// What its failures mean for its next start.
+    trouble: Option<Trouble>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Trouble {
+    /// `failed`, `backoff`, `breaker-open` or `quarantined`.
+    state: &'static str,
+    class: &'static str,
+    /// Until time alone ends it; none: a changed input or a reset does.
+    ends_in_ms: Option<u64>,
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -105,6 +122,17 @@ struct Exit {
     lived_ms: u64,
     ended_ms: u64,
     tail: Vec<String>,
+    plan: Option<Plan>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Plan {
+    context_per_slot: u32,
+    slots: u32,
+    kv_cache_type: &'static str,
+    devices: Vec<String>,
+    reserved_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -206,12 +234,15 @@ impl Engine {
             slots: entry.width,
             demand: entry.demand,
             drainers: entry.n_drainers,
+            drained_for: entry.drained_for.iter().map(ToString::to_string).collect(),
+            unload_in_ms: entry.unload_at.map(|then| millis(then.since(at))),
             reserved_bytes: entry.reserved.get(),
             planned_bytes: entry.planned.get(),
             measured_bytes: entry.measured.map(Bytes::get),
             last_use_ms: entry.last_use.map(|then| millis(at.since(then))),
             created_ms: millis(at.since(entry.created)),
             last_exit: entry.last_exit.as_ref().map(|record| Exit::of(record, at)),
+            trouble: entry.trouble.as_ref().map(|trouble| Trouble::of(trouble, at)),
         }
     }
 }
@@ -243,6 +274,24 @@ impl Exit {
             lived_ms: millis(record.ended_at.since(record.started_at)),
             ended_ms: millis(at.since(record.ended_at)),
             tail: record.tail.clone(),
+            plan: record.plan.as_ref().map(|plan| Plan {
+                context_per_slot: plan.context_per_slot,
+                slots: plan.slots,
+                kv_cache_type: plan.kv,
+                devices: plan.devices.iter().map(ToString::to_string).collect(),
+                reserved_bytes: plan.reserved.get(),
+            }),
+        }
+    }
+}
+
+impl Trouble {
+    fn of(trouble: &TroubleView, at: Now) -> Self {
+        Self {
+            state: trouble.kind.as_str(),
+            class: trouble.class.as_str(),
+            ends_in_ms: trouble.until.map(|until| millis(until.since(at))),
+            message: trouble.message.clone(),
         }
     }
 }

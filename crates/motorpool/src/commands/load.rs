@@ -1,6 +1,6 @@
 //! `motorpool load` and `motorpool unload`.
 use crate::{
-    args::{Load, Unload},
+    args::{Load, Reset, Unload},
     client::{Client, ClientError, escaped},
     exit::Failure,
     out::{self, Out},
@@ -82,5 +82,20 @@ pub(super) async fn unload(client: &Client, out: Out, Unload { model, idle, forc
     out.data(&answer, || match answer["unloaded"].as_bool() {
         Some(true) => format!("{name} is unloaded\n"),
         _ => format!("{name} was not loaded\n"),
+    })
+}
+
+pub(super) async fn reset(client: &Client, out: Out, Reset { model }: Reset) -> Result<(), Failure> {
+    let path = match &model {
+        Some(name) => format!("{API}/models/{}/reset", escaped(name)),
+        None => format!("{API}/reset"),
+    };
+    let answer = client.post(&path, &json!({})).await?;
+    out.data(&answer, || {
+        let keys: Vec<_> = answer["reset"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        match keys.as_slice() {
+            [] => "nothing had failed\n".to_owned(),
+            keys => format!("forgotten: {}\n", keys.join(", ")),
+        }
     })
 }

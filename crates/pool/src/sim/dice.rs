@@ -1,11 +1,11 @@
 //! [`Dice`]: settings and steps drawn at random, the same ones for the same seed.
-use super::trace::{Parent, Place, Setting, SettingModel, Step, Telling, Trace, Which, Wish};
+use super::trace::{Parent, Place, Setting, SettingModel, Sickness, Step, Telling, Trace, Which, Wish};
 use super::world::{Child, World};
 use crate::{Direction, Force, RequestId};
-use motorpool_vocab::{EngineKey, Lane};
+use motorpool_vocab::{EngineKey, FailureClass, Lane};
 
 /// How often each kind of step is drawn.
-const WEIGHTS: [(Kind, u64); 22] = [
+const WEIGHTS: [(Kind, u64); 26] = [
     (Kind::Acquire, 16),
     (Kind::Load, 2),
     (Kind::Enter, 6),
@@ -18,6 +18,10 @@ const WEIGHTS: [(Kind, u64); 22] = [
     (Kind::Ready, 13),
     (Kind::Gone, 9),
     (Kind::Crash, 1),
+    (Kind::Fail, 2),
+    (Kind::Sick, 1),
+    (Kind::Fails, 1),
+    (Kind::Reset, 1),
     (Kind::UnloadIdle, 2),
     (Kind::Evict, 2),
     (Kind::Force, 1),
@@ -46,6 +50,10 @@ enum Kind {
     Ready,
     Gone,
     Crash,
+    Fail,
+    Sick,
+    Fails,
+    Reset,
     UnloadIdle,
     Evict,
     Force,
@@ -173,6 +181,19 @@ impl Dice {
                 Step::Gone(self.child(world, &[Child::Asked, Child::Killed])?, which)
             }
             Kind::Crash => Step::Gone(self.child(world, &[Child::Loading, Child::Serving])?, Which::Newest),
+            Kind::Fail => {
+                let class = self.pick(FailureClass::ALL)?;
+                Step::Fail(self.child(world, &[Child::Loading, Child::Serving])?, class)
+            }
+            Kind::Sick => {
+                let sickness = if self.chance(50) { Sickness::Still } else { Sickness::Deaf };
+                Step::Sick(self.child(world, &[Child::Serving])?, sickness)
+            }
+            Kind::Fails => Step::Fails(self.child(world, &[Child::Serving])?),
+            Kind::Reset => {
+                let model = if self.chance(50) { self.model(world) } else { None };
+                Step::Reset(self.request(), model)
+            }
             Kind::UnloadIdle => Step::UnloadIdle(self.request(), self.place(world)?),
             Kind::Evict => Step::Evict(self.request(), self.place(world)?, Force::No),
             Kind::Force => Step::Evict(self.request(), self.place(world)?, Force::Yes),

@@ -10,8 +10,10 @@
 //! | P8 | what is denied would not fit with everything gone that can go |
 //! | P9, P12 | the ledger is what children were charged, and who has none holds nothing |
 //! | P11 | after a retire or a shutdown nothing is begun, and at the end nothing is left |
+//! | drain | an engine is drained only for builds that wait for room, that somebody waits for and that know of it |
 //! | queue | background work leaves a slot, nobody waits beyond the limits, no slot is given twice |
 //! | gates | closed exactly while somebody drains or the pool closes; marked exactly while somebody waits |
+//! | health | what fails is not started again and again, what is sick is stopped, and what serves is not |
 //! | session | a session that comes back to a replica with a slot to spare is served there |
 use super::{
     told,
@@ -32,6 +34,8 @@ use std::{
 const QUEUE_WAIT: Duration = Duration::from_mins(10);
 /// From then on nothing protects a busy engine.
 const MAX_WAIT: Duration = Duration::from_mins(1);
+/// An engine that is suspect and still is given up by then: still while suspect, then while condemned.
+const VERDICT_WITHIN: Duration = Duration::from_mins(5);
 /// A session is remembered so long.
 const REMEMBERED: Duration = Duration::from_mins(50);
 
@@ -183,7 +187,9 @@ impl Run {
         self.check_tickets(snapshot)?;
         Self::check_queues(snapshot)?;
         self.check_gates(snapshot)?;
+        self.check_drains()?;
         self.check_waiters(snapshot)?;
+        self.check_health(snapshot)?;
         self.check_denials(snapshot)
     }
 
@@ -218,12 +224,15 @@ impl Run {
         for (grant, _) in self.world.leases.values() {
             let Some((key, state)) = self.world.children.get(&grant.spawn) else { continue };
             let forced = self.world.forced.contains(&grant.spawn);
+            let forced = forced || self.world.sick.contains_key(&grant.spawn);
             hold("P2", *state == Child::Serving || forced, || format!("{key} is {state:?} under a lease"))?;
         }
         for event in &self.world.events[self.seen_events..] {
             if let EventKind::Stopping { spawn, reason, key } = &event.kind {
                 let held = self.world.leases.values().any(|(grant, _)| grant.spawn == *spawn);
-                let allowed = self.world.forced.contains(spawn) || *reason == StopReason::LoadTimeout;
+                // P2 and H1: only what is sick is cut for its health.
+                let unwell = *reason == StopReason::Health && self.world.sick.contains_key(spawn);
+                let allowed = self.world.forced.contains(spawn) || *reason == StopReason::LoadTimeout || unwell;
                 hold("P2", !held || allowed, || format!("{key} is stopped under a lease"))?;
             }
         }
@@ -255,12 +264,11 @@ impl Run {
     }
 
     fn check_queues(snapshot: &Snapshot) -> Held {
-        let mut in_all = 0;
-        let mut of_model: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut waiting: BTreeMap<(Lane, &str), usize> = BTreeMap::new();
         for entry in &snapshot.entries {
-            let n = entry.pending.len();
-            in_all += n;
-            *of_model.entry(entry.key.model().as_str()).or_default() += n;
+            for pending in &entry.pending {
+                *waiting.entry((pending.holder.lane, entry.key.model().as_str())).or_default() += 1;
+            }
             let Some(width) = entry.width else { continue };
             let background = entry.leases.iter().filter(|l| l.holder.lane != Lane::Interactive);
             let (children, alone): (Vec<_>, Vec<_>) = background.partition(|l| l.holder.parent.is_some());
@@ -269,8 +277,8 @@ impl Run {
                 format!("{} and {} in the background of {width} slots of {}", alone.len(), children.len(), entry.key)
             })?;
         }
-        let most = of_model.values().copied().max().unwrap_or(0);
-        hold("queue", in_all <= 512 && most <= 64, || format!("{in_all} wait, {most} for one model"))
+        let most = waiting.values().copied().max().unwrap_or(0);
+        hold("queue", most <= 64, || format!("{most} wait in one lane for one model"))
     }
 
     /// A gate is closed exactly while somebody drains its engine or the pool closes; at an open one nobody waits who
@@ -306,6 +314,20 @@ impl Run {
         Ok(())
     }
 
+    fn check_drains(&self) -> Held {
+        let pool = &self.world.pool;
+        for (victim, entry) in &pool.entries {
+            let waiters = entry.serving().into_iter().flat_map(|serving| serving.drain.waiters.iter());
+            for waiter in waiters {
+                let knows = pool.entries[*waiter].waiting().is_some_and(|waiting| waiting.drains.contains(&victim));
+                hold("drain", knows && !pool.is_background(*waiter), || {
+                    format!("{} is drained for {}, which does not wait for it", entry.key, pool.entries[*waiter].key)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether somebody waits for the engine but for ambient work, a lease wanted or not.
     fn is_wanted(entry: &EntryView) -> bool {
         let others = entry.n_tickets as usize > entry.pending.len();
@@ -330,6 +352,21 @@ impl Run {
         hold("P3", young || moves || timed || !self.world.untold.is_empty(), || {
             format!("what does {first:?} wait for? {snapshot:?}")
         })
+    }
+
+    /// A gate is shut while its engine is suspect, and one that is sick is not suspected for ever.
+    fn check_health(&self, snapshot: &Snapshot) -> Held {
+        for entry in snapshot.entries.iter().filter(|e| e.phase == PhaseView::Suspect) {
+            let open = self.world.open.get(&entry.key).is_some_and(|grant| !grant.gate.is_closed());
+            hold("health", !open, || format!("{} is suspect and open", entry.key))?;
+            let suspected =
+                |kind: &EventKind| matches!(kind, EventKind::Suspected { spawn, .. } if Some(*spawn) == entry.spawn);
+            let since = self.world.events.iter().rev().find(|event| suspected(&event.kind)).map(|event| event.at);
+            let long = since.is_some_and(|since| self.world.now.since(since) > VERDICT_WITHIN);
+            let moves = entry.spawn.is_some_and(|spawn| !self.world.sick.contains_key(&spawn));
+            hold("health", !long || moves || snapshot.closing, || format!("no verdict on {entry:?}"))?;
+        }
+        Ok(())
     }
 
     fn check_denials(&mut self, snapshot: &Snapshot) -> Held {

@@ -1,8 +1,8 @@
 //! [`World`]: the pool and a shell made of nothing.
-use super::trace::{Parent, Place, Setting, Step, Telling, Which, Wish};
+use super::trace::{Parent, Place, Setting, Sickness, Step, Telling, Which, Wish};
 use crate::{
-    Action, Answer, Ask, Beside, BudgetSetting, BuildId, Calibration, Denial, Exit, Facts, Force, Grant, Host, Input,
-    Lessons, Measured, Pool, PoolConfig, Refusal, RequestId, StartFault,
+    Action, Answer, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Denial, Exit, Facts, Force, Grant, Host,
+    Input, Lessons, Measured, Pool, PoolConfig, Probe, Probed, Refusal, RequestId, StartFault,
 };
 use motorpool_catalog::{Catalog, Model, ModelSource, Replicas, shipped};
 use motorpool_vocab::{
@@ -74,6 +74,10 @@ pub struct World {
     pub(super) untold: BTreeMap<RequestId, Vec<Input>>,
     /// Children whose leases somebody ended by force.
     pub(super) forced: BTreeSet<Spawn>,
+    /// Children that serve and are of less use than they were.
+    pub(super) sick: BTreeMap<Spawn, Sickness>,
+    /// Questions to engines that were not answered yet.
+    questions: Vec<(Spawn, Probe)>,
     pub(super) closing: bool,
 }
 
@@ -109,6 +113,8 @@ impl World {
             denials: Vec::new(),
             untold: BTreeMap::new(),
             forced: BTreeSet::new(),
+            sick: BTreeMap::new(),
+            questions: Vec::new(),
             closing: false,
         }
     }
@@ -120,6 +126,12 @@ impl World {
 
     /// Lets one thing happen; what the pool wanted done for it, in order.
     pub fn step(&mut self, step: &Step) -> Vec<Action> {
+        let mut actions = self.begin(step);
+        actions.extend(self.answer());
+        actions
+    }
+
+    fn begin(&mut self, step: &Step) -> Vec<Action> {
         match step {
             Step::Acquire(id, model, wish) => self.acquire(*id, model, wish),
             Step::Load(id, model) => match ModelId::new(model) {
@@ -136,6 +148,17 @@ impl World {
             }
             Step::Ready(at, width) => self.ready(at, *width),
             Step::Gone(at, which) => self.gone(at, *which),
+            Step::Fail(at, class) => self.fail(at, *class),
+            Step::Sick(at, sickness) => {
+                let spawn = self.child(at, Child::Serving);
+                self.sick.extend(spawn.map(|spawn| (spawn, *sickness)));
+                vec![]
+            }
+            Step::Fails(at) => self.have_failures(at),
+            Step::Reset(id, model) => {
+                let model = model.as_deref().and_then(|model| ModelId::new(model).ok());
+                self.operate(*id, Input::Reset { id: *id, model })
+            }
             Step::UnloadIdle(..) | Step::Evict(..) | Step::ReleaseIdle(_) => self.unload(step),
             Step::Reconcile(id, model, n) => match ModelId::new(model) {
                 Ok(model) => self.operate(*id, Input::Reconcile { id: *id, targets: [(model, *n)].into() }),
@@ -169,6 +192,40 @@ impl World {
         actions
     }
 
+    /// Every engine that was asked answers, or its time is up.
+    fn answer(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while let Some((spawn, probe)) = self.questions.pop() {
+            let is_deaf =
+                self.sick.get(&spawn).is_some_and(|sick| *sick == Sickness::Deaf || probe == Probe::Inference);
+            let probed = if is_deaf { Probed::Missed } else { Probed::Well(None) };
+            actions.extend(self.feed(Input::Probed { spawn, probe, probed }));
+        }
+        actions
+    }
+
+    /// What is served goes on where nothing is sick.
+    fn move_leases(&self) {
+        let moving = self.leases.values().filter(|(grant, _)| !self.sick.contains_key(&grant.spawn));
+        moving.for_each(|(grant, _)| grant.gate.vital().moved());
+    }
+
+    fn fail(&mut self, at: &Place, class: FailureClass) -> Vec<Action> {
+        let child = self.child(at, Child::Loading).or_else(|| self.child(at, Child::Serving));
+        let Some(spawn) = child else { return vec![] };
+        self.children.remove(&spawn);
+        self.feed(Input::Gone { spawn, exit: Exit { class: Some(class), ..Exit::default() } })
+    }
+
+    fn have_failures(&mut self, at: &Place) -> Vec<Action> {
+        let grant = key_of(at).and_then(|key| self.open.get(&key));
+        let Some(grant) = grant else { return vec![] };
+        (0..3).for_each(|_| grant.gate.vital().failed());
+        let mut actions = self.feed(Input::Tick);
+        actions.extend(self.answer());
+        actions
+    }
+
     fn perform(&mut self, action: &Action) {
         match action {
             Action::Check { build, key, .. } => self.checks.push((*build, key.clone())),
@@ -192,6 +249,7 @@ impl World {
             Action::Reply { id, answer } => self.end(*id, Outcome::Answered(answer.clone())),
             Action::Publish(event) => self.events.push(event.clone()),
             Action::Deny(denial) => self.denials.push((denial.clone(), self.fixed())),
+            Action::Probe { spawn, probe } => self.questions.push((*spawn, *probe)),
             Action::Notice { .. } | Action::Look | Action::Learn { .. } => {}
         }
     }
@@ -336,7 +394,9 @@ impl World {
         let mut actions = Vec::new();
         while let Some(at) = self.pool.deadline().filter(|at| *at <= end) {
             self.now = self.now.max(at);
+            self.move_leases();
             actions.extend(self.feed(Input::Tick));
+            actions.extend(self.answer());
             // One that stays due is found by the rules.
             if self.pool.deadline().is_some_and(|at| at <= self.now) {
                 break;
@@ -405,6 +465,7 @@ pub(super) fn key_of((model, replica): &Place) -> Option<EngineKey> {
 fn facts() -> Facts {
     Facts {
         program: "/bin/engine".into(),
+        build: Build::default(),
         model_path: "/models/x.gguf".into(),
         files: vec![],
         context_length: Some(8192),

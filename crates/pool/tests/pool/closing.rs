@@ -81,7 +81,9 @@ fn an_engine_that_drained_at_the_last_moment_is_unloaded_and_not_called_busy() {
     let a = w.resident("a");
     let evict = w.admin(|id| Input::Evict { id, key: key("a"), force: Force::No });
     let spawn = w.leave_untold(a);
-    w.pass(30 * SECOND);
+    // Nothing is heard of it before its time is up.
+    w.now = w.now.after(30 * SECOND);
+    w.feed(Input::Tick);
     assert_eq!(w.child("a", Child::Asked), spawn);
     w.gone(spawn);
     w.feed(Input::Left { id: a, spawn });

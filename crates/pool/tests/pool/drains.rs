@@ -162,7 +162,7 @@ fn who_does_not_wait_for_others_is_refused_in_the_instant_a_drain_would_begin() 
     let b = w.ask(patient("b", 0));
     w.check_all();
     assert!(is_busy(&w, b));
-    assert_eq!(w.pool.deadline(), None, "and no deadline stays due");
+    assert!(w.pool.deadline().is_none_or(|at| at > w.now), "and no deadline stays due");
 }
 
 #[test]

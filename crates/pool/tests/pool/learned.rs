@@ -6,7 +6,7 @@ use motorpool_pool::{
     MemorySight, ModelShape, News, Prospect, Refusal, Reported, Source, copies,
 };
 use motorpool_vocab::{Bytes, EventKind, FailureClass, Now, Spawn};
-use std::{io::Cursor, sync::Arc};
+use std::{io::Cursor, sync::Arc, time::Duration};
 
 /// A model that is estimated by its header, with whatever its catalog says.
 fn world(budget_mib: u64, catalog_says: &str) -> World {
@@ -37,11 +37,16 @@ impl World {
     /// `m` is asked for, with what was taught so far.
     fn begin(&mut self) -> motorpool_pool::RequestId {
         let id = self.acquire("m");
+        self.look();
+        id
+    }
+
+    /// Its files are looked at, with what was taught so far.
+    fn look(&mut self) {
         let facts = with_header(lessons(&self.learned));
         for (build, _) in std::mem::take(&mut self.checks) {
             self.feed(Input::Checked { build, result: Ok(facts.clone()) });
         }
-        id
     }
 
     /// `m` loads, is ready and idle; its child and what was planned for it.
@@ -212,16 +217,24 @@ fn a_death_by_memory_teaches_what_was_needed_at_least_and_the_second_is_believed
     let mut w = world(40_960, "");
     let first = w.begin();
     let (spawn, planned) = (w.child("m", Child::Loading), w.planned());
-    w.die_loading(FailureClass::OutOfHostMemory);
+    // Each is started once more, smaller.
+    let die_twice = |w: &mut World| {
+        w.die_loading(FailureClass::OutOfHostMemory);
+        w.look();
+        w.die_loading(FailureClass::OutOfHostMemory);
+    };
+    die_twice(&mut w);
     assert!(matches!(w.outcome(first), Some(Outcome::Refused(Refusal::StartFailed { .. }))));
-    let [died] = w.learned.as_slice() else { panic!("one: {:?}", w.learned) };
+    let [died, _] = w.learned.as_slice() else { panic!("two: {:?}", w.learned) };
     let needed = private(died).expect("of system memory");
     assert!(died.spawn == spawn && matches!(died.news, News::Died(_)));
     let files = planned.saturating_sub(died.estimate.private.expect("estimated"));
     assert_eq!(needed.saturating_add(files), Bytes::gib(64).saturating_add(Bytes::new(1)), "more than the machine has");
+    w.pass(Duration::from_mins(1));
     w.begin();
-    w.die_loading(FailureClass::OutOfHostMemory);
-    assert_eq!(w.learned[0].key, w.learned[1].key, "so far from the estimate, one is not believed");
+    die_twice(&mut w);
+    assert_eq!(w.learned[0].key, w.learned[2].key, "so far from the estimate, one is not believed");
+    w.pass(Duration::from_mins(1));
     let third = w.begin();
     assert!(would_commit(&w.denied(third)) > Bytes::gib(63), "as much is lacking in the smallest plan");
 }

@@ -1,6 +1,6 @@
 //! Traces of replicas: who goes where, what comes and goes by itself, what operators want.
-use crate::world::{Child, Outcome, World, catalog, key, of_session, replica};
-use motorpool_pool::{Answer, Ask, Force, Input, Reconciled, RequestId};
+use crate::world::{Child, Outcome, World, catalog, host, key, of_session, replica};
+use motorpool_pool::{Answer, Ask, BreakerTerms, Force, Input, PoolConfig, Reconciled, RequestId};
 use motorpool_vocab::{EventKind, Holder, ModelId, PhaseView, StopReason};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Model a in up to three replicas of 600 MiB, and b, under a budget of `mib`.
 fn up_to_three(mib: u64) -> World {
-    World::with(mib, catalog(&[("a", 600, "replicas = { max = 3 }"), ("b", 600, "")]))
+    World::with(mib, catalog(&[("a", 600, "idle_ttl = \"0s\"\nreplicas = { max = 3 }"), ("b", 600, "")]))
 }
 
 fn reconcile(w: &mut World, targets: &[(&str, u32)]) -> Reconciled {
@@ -227,7 +227,7 @@ fn an_operators_wish_stops_what_is_idle_but_no_other_wish_and_is_put_off_otherwi
 
 #[test]
 fn the_least_there_is_to_be_is_kept_once_a_model_was_used() {
-    let mut w = World::with(4096, catalog(&[("a", 600, "replicas = { min = 2, max = 2 }")]));
+    let mut w = World::with(4096, catalog(&[("a", 600, "idle_ttl = \"0s\"\nreplicas = { min = 2, max = 2 }")]));
     w.pass(60 * SECOND);
     assert!(w.checks.is_empty(), "nobody used it");
     let id = w.resident("a");
@@ -324,7 +324,10 @@ fn a_session_finds_its_slot_again_unless_somebody_is_in_one_that_nobody_knows() 
 
 #[test]
 fn a_load_that_always_fails_stops_the_others_once_per_backoff_and_they_come_back() {
-    let mut w = World::new(1024);
+    // What its breaker adds to that is told elsewhere.
+    let breaker = BreakerTerms { failures: 0, ..BreakerTerms::default() };
+    let config = PoolConfig { host: host(1024), breaker, ..PoolConfig::default() };
+    let mut w = World::configured(config, catalog(&[("a", 600, ""), ("b", 600, "")]));
     let a = w.resident("a");
     w.leave(a);
     let (mut n_evicted, mut n_asked) = (0, 0);

@@ -2,8 +2,8 @@
 use crate::machine::{Answers, Machine};
 use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
-    Action, Answer, Ask, Beside, BudgetSetting, BuildId, Calibration, Denial, Exit, Experience, Facts, Grant, Host,
-    Input, Lessons, Measured, Pool, PoolConfig, Refusal, Reported, RequestId, StartFault,
+    Action, Answer, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Denial, Exit, Experience, Facts, Grant,
+    Host, Input, Lessons, Measured, Pool, PoolConfig, Probe, Probed, Refusal, Reported, RequestId, StartFault,
 };
 use motorpool_vocab::{
     Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, Lane, ModelId, Now,
@@ -47,6 +47,10 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     pub(crate) denials: Vec<Denial>,
     pub(crate) learned: Vec<Experience>,
+    /// Children whose requests show no progress.
+    pub(crate) still: BTreeSet<Spawn>,
+    /// Probes that were asked for and not answered.
+    pub(crate) probes: Vec<(Spawn, Probe)>,
     pub(crate) notices: Vec<(RequestId, usize)>,
     pub(crate) width: u32,
     /// Entries by the warm path that the pool has not been told of yet.
@@ -54,7 +58,8 @@ pub(crate) struct World {
     pub(crate) machine: Machine,
     /// When each child was gone, and which cards the pool had seen in its last look.
     pub(crate) gone_at: BTreeMap<Spawn, (Now, BTreeSet<DeviceId>)>,
-    seen: BTreeSet<DeviceId>,
+    /// What the last look showed, and when it was: the pool relies on it for 15 s.
+    seen: (Now, BTreeSet<DeviceId>),
     /// A look at the cards was asked for.
     looks: bool,
     next: u64,
@@ -121,7 +126,7 @@ impl World {
         Self {
             machine: Machine::of(&config.host),
             gone_at: BTreeMap::new(),
-            seen: BTreeSet::new(),
+            seen: (Now::ZERO, BTreeSet::new()),
             looks: false,
             pool: Pool::new(config, catalog.clone(), Spawn(1)),
             catalog,
@@ -135,6 +140,8 @@ impl World {
             events: Vec::new(),
             denials: Vec::new(),
             learned: Vec::new(),
+            still: BTreeSet::new(),
+            probes: Vec::new(),
             notices: Vec::new(),
             width: 1,
             untold: BTreeMap::new(),
@@ -159,7 +166,7 @@ impl World {
     pub(crate) fn read_cards(&mut self) {
         let cards = self.machine.look(self.now);
         let seen = cards.iter().filter(|(_, sight)| sight.figures().is_some());
-        self.seen = seen.map(|(id, _)| id.clone()).collect();
+        self.seen = (self.now, seen.map(|(id, _)| id.clone()).collect());
         self.feed(Input::Cards { begun_at: self.now, cards });
     }
 
@@ -198,6 +205,7 @@ impl World {
             Action::Publish(event) => self.events.push(event),
             Action::Learn { experience, .. } => self.learned.push(experience),
             Action::Look => self.looks = true,
+            Action::Probe { spawn, probe } => self.probes.push((spawn, probe)),
             Action::Deny(denial) => self.denials.push(denial),
         }
     }
@@ -309,10 +317,38 @@ impl World {
     }
 
     pub(crate) fn gone(&mut self, spawn: Spawn) {
+        self.ends(spawn, Exit::default());
+    }
+
+    fn ends(&mut self, spawn: Spawn, exit: Exit) {
         self.children.remove(&spawn);
         self.machine.gone(self.now, spawn);
-        self.gone_at.insert(spawn, (self.now, self.seen.clone()));
-        self.feed(Input::Gone { spawn, exit: Exit::default() });
+        let (at, seen) = self.seen.clone();
+        let seen = if self.now.since(at) < Duration::from_secs(15) { seen } else { BTreeSet::new() };
+        self.gone_at.insert(spawn, (self.now, seen));
+        self.feed(Input::Gone { spawn, exit });
+    }
+
+    /// The child of `model` ends, and its log tells why.
+    pub(crate) fn dies_of(&mut self, spawn: Spawn, class: FailureClass) {
+        self.ends(
+            spawn,
+            Exit { class: Some(class), code: Some(1), tail: vec!["last words".into()], ..Exit::default() },
+        );
+    }
+
+    /// The loading child of `model` ends so.
+    pub(crate) fn load_dies_of(&mut self, model: &str, class: FailureClass) -> Spawn {
+        let spawn = self.child(model, Child::Loading);
+        self.dies_of(spawn, class);
+        spawn
+    }
+
+    /// What was asked of an engine, answered.
+    pub(crate) fn answer(&mut self, probed: Probed) -> Probe {
+        let (spawn, probe) = self.probes.remove(0);
+        self.feed(Input::Probed { spawn, probe, probed });
+        probe
     }
 
     /// Acquire, check, start, ready.
@@ -388,6 +424,12 @@ impl World {
         }
     }
 
+    /// What is served goes on, but where nothing moves.
+    fn move_leases(&self) {
+        let moving = self.leases.values().filter(|grant| !self.still.contains(&grant.spawn));
+        moving.for_each(|grant| grant.gate.vital().moved());
+    }
+
     /// Lets time pass, stopping at every deadline on the way.
     pub(crate) fn pass(&mut self, within: Duration) {
         let end = self.now.after(within);
@@ -395,6 +437,7 @@ impl World {
             assert!(at > self.now || self.now == at, "a deadline in the past is never left behind");
             let before = self.now;
             self.now = at.max(before);
+            self.move_leases();
             self.feed(Input::Tick);
             assert!(self.pool.deadline() != Some(at), "a due deadline is dealt with");
         }
@@ -417,6 +460,7 @@ impl World {
 pub(crate) fn facts() -> Facts {
     Facts {
         program: "/bin/engine".into(),
+        build: Build::default(),
         model_path: "/models/x.gguf".into(),
         files: vec![(FileId { device: 1, inode: 1, size: 1, mtime_nanos: 0 }, Bytes::mib(100))],
         context_length: Some(8192),

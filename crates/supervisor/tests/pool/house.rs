@@ -80,13 +80,15 @@ impl House {
             state: self.path("state"),
             run: self.path("run"),
             environment: vec![("TINY_ALLOWED".into(), "1".into()), ("SECRET".into(), "2".into())],
-            discover: Box::new(|_| Ok(env!("CARGO_BIN_EXE_engine-under-test").into())),
+            discover: Box::new(|_| Ok(vec![env!("CARGO_BIN_EXE_engine-under-test").into()])),
             locate: Box::new(|model| match &model.source {
                 ModelSource::File(path) => Ok(path.clone()),
                 _ => Err(StartFault { class: FailureClass::ModelMissing, message: String::new(), tail: vec![] }),
             }),
             calibrate: Box::new(|_| Calibration::default()),
             devices: motorpool_supervisor::Devices::default(),
+            panics: motorpool_supervisor::Panics::default(),
+            probes: motorpool_supervisor::ProbeTimes::default(),
             on_denial: Box::new(move |denial| denials.lock().push(denial.to_string())),
         };
         let config = PoolConfig {

@@ -22,8 +22,9 @@ use crate::{
     exit::{Exit, Failure},
     host, machine,
     model::{ModelError, store::Store},
-    out::Out,
+    out::{self, Out},
     settings::{self, Settings},
+    status::Status,
 };
 use motorpool_broker::{Bounds, Subject};
 use motorpool_catalog::{Manifest, Model};
@@ -31,7 +32,7 @@ use motorpool_pool::{Facts, StartFault, copies};
 use motorpool_supervisor::{Checker, Notebook};
 use motorpool_vocab::{EngineKey, FailureClass};
 use sheet::Sheet;
-use std::sync::Arc;
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 pub(super) async fn plan(
     (dirs, client): (&Dirs, &Client),
@@ -62,24 +63,36 @@ pub(super) async fn explain(
     out: Out,
     (settings, command): (Settings, Explain),
 ) -> Result<(), Failure> {
+    for line in troubles(at.1, &settings, &command.model).await {
+        out::say(format_args!("{line}"));
+    }
     let one = Plan { models: vec![command.model], context: None, replicas: 1, on: None };
     plan(at, out, (settings, one)).await
+}
+
+/// What failures of the engines of `name` mean for their next start, where a pool runs.
+async fn troubles(client: &Client, settings: &Settings, name: &str) -> Vec<String> {
+    let (Ok(model), Ok((status, _))) = (settings.catalog.resolve(name), Status::ask(client).await) else {
+        return vec![];
+    };
+    let of_it = status.engines.iter().filter(|engine| engine.is_of(model.id.as_str()));
+    of_it.filter_map(|engine| Some(engine.trouble.as_ref()?.sentence(&engine.key))).collect()
 }
 
 /// What a build looks at first. A plan needs no program: one that is not there was not measured.
 fn look_at(dirs: &Dirs, (settings, command): (&Settings, &Plan), model: &Model) -> Result<Facts, StartFault> {
     let (for_programs, for_measurements) = (dirs.clone(), dirs.clone());
     let (config, store) = (settings.config.clone(), Store::new(dirs));
-    let program = move |manifest: &Manifest| daemon::locate_program(&for_programs, &config, manifest);
+    let program = move |manifest: &Manifest| daemon::locate_programs(&for_programs, &config, manifest);
     let checker = Checker::new(
-        Box::new(move |manifest| Ok(program(manifest).unwrap_or_default())),
+        Box::new(move |manifest| Ok(program(manifest).unwrap_or_else(|_| vec![PathBuf::new()]))),
         Box::new(move |model| daemon::locate_model(&store, model)),
         Box::new(move |program| calibration_of(&for_measurements, program)),
     );
     // What was learned here is not known of another machine.
     let checker = if command.on.is_none() { checker.with_lessons(Notebook::look_at(&dirs.state)) } else { checker };
     let manifest = settings.catalog.manifest(&model.engine).expect("Catalog::new: every model has an engine");
-    checker.check(manifest, model)
+    checker.check(manifest, model, &BTreeSet::new())
 }
 
 /// What a build of `model` would be planned from, with what the command line says in the catalog's place.
