@@ -11,6 +11,7 @@ use motorpool_vocab::{CloseIfIdle, EngineKey, EventKind, Lane, Now, Spawn, StopR
 impl Pool {
     pub(crate) fn on_unload_idle(&mut self, now: Now, id: RequestId, key: &EngineKey) {
         let Some(entry) = self.by_key.get(key).copied() else { return self.reply(id, Answer::NotResident) };
+        self.forgive_debts_to(entry);
         let target = &self.entries[entry];
         match &target.phase {
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.join_reclaim(entry, id),
@@ -28,6 +29,7 @@ impl Pool {
 
     pub(crate) fn on_evict(&mut self, now: Now, id: RequestId, key: &EngineKey, force: Force) {
         let Some(entry) = self.by_key.get(key).copied() else { return self.reply(id, Answer::NotResident) };
+        self.forgive_debts_to(entry);
         if force == Force::Yes {
             self.refuse_all(now, entry, &Refusal::Evicted(key.clone()));
         }

@@ -72,6 +72,11 @@ impl Attempts {
         self.current = None;
     }
 
+    /// It is not to come back, whatever it was stopped for.
+    pub(crate) fn end_restore(&mut self) {
+        self.current = self.current.filter(|attempt| attempt.purpose != Purpose::Restore);
+    }
+
     /// The next one may be made at once.
     pub(crate) fn hurry(&mut self) {
         self.retry_at = Now::ZERO;

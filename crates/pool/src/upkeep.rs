@@ -240,6 +240,15 @@ impl Pool {
         self.upkeep.restores.extend(owed);
     }
 
+    /// An operator wants it gone: it does not come back by itself for what was stopped before.
+    pub(crate) fn forgive_debts_to(&mut self, entry: EntryId) {
+        self.upkeep.restores.remove(&entry);
+        self.entries[entry].attempts.end_restore();
+        for debtor in self.entries.values_mut() {
+            debtor.owes.retain(|owed| *owed != entry);
+        }
+    }
+
     fn restore(&mut self, now: Now) {
         if self.upkeep.restores.is_empty() || self.somebody_builds() {
             return;

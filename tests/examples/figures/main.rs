@@ -4,6 +4,7 @@
 //! cargo build --release -p motorpool -p motorpool-testkit --bins
 //! cargo run --release -p motorpool-tests --example figures            # or some: -- start memory cold cycles kills
 //!                                                                    # share reading exit: graphics cards, of a fake driver
+//!                                                                    # trees: how soon an end is noticed, a tree gone
 //!                                                                    # learned: how near a plan is after one load
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! `cargo bench -p motorpool-pool --bench gate`, `cargo bench -p motorpool-supervisor`.
 mod cards;
 mod learned;
+mod trees;
 
 use motorpool_testkit::{Behaviour, Bind, Client, Incoming};
 use motorpool_tests::e2e::{
@@ -54,6 +56,9 @@ async fn main() {
     }
     if is_wanted("kills") {
         kills().await;
+    }
+    if is_wanted("trees") {
+        trees::trees().await;
     }
     if is_wanted("share") {
         cards::share().await;

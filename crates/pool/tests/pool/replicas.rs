@@ -365,6 +365,31 @@ fn a_load_that_always_fails_stops_the_others_once_per_backoff_and_they_come_back
 }
 
 #[test]
+fn what_an_operator_unloads_does_not_come_back_after_a_failed_load() {
+    for is_owed_already in [false, true] {
+        let mut w = World::new(1024);
+        let a = w.resident("a");
+        w.leave(a);
+        w.acquire("b");
+        w.check_all();
+        w.ended("a", Child::Asked);
+        if is_owed_already {
+            w.ended("b", Child::Loading);
+            assert!(!w.checks.is_empty(), "it is about to come back");
+        }
+        w.admin(|id| Input::Evict { id, key: key("a"), force: Force::Yes });
+        if !is_owed_already {
+            w.ended("b", Child::Loading);
+        }
+        for _ in 0..3 {
+            w.check_all();
+            w.pass(20 * SECOND);
+        }
+        assert!(w.checks.is_empty() && w.children.is_empty(), "{is_owed_already}");
+    }
+}
+
+#[test]
 fn whoever_was_not_used_lately_does_not_come_back_after_a_failed_load() {
     let mut w = World::new(1024);
     let a = w.resident("a");

@@ -73,7 +73,8 @@ impl Book {
 
 fn fresh(row: &Row, at: u64) -> Lesson {
     let mut lesson = row.lesson.clone();
-    if at.saturating_sub(row.died_at) >= DEATH_HOLDS {
+    // The other way round too: a clock that was set back would let it hold for as long as that was.
+    if at.abs_diff(row.died_at) >= DEATH_HOLDS {
         lesson.died = None;
     }
     lesson
@@ -144,5 +145,16 @@ mod tests {
         let mut counts = |at| book.lessons(&about, at).lessons[0].died.is_some();
         assert!(counts(1000) && counts(1000 + DEATH_HOLDS - 1));
         assert!(!counts(1000 + DEATH_HOLDS));
+    }
+
+    #[test]
+    fn what_a_death_said_does_not_hold_on_when_the_clock_is_set_back() {
+        let mut book = Book::new(None);
+        let needed = Marks { private: Some(Bytes::gib(2)), ..Marks::default() };
+        let about: Arc<str> = "a".into();
+        book.learn(&about, &experience(1024, News::Died(needed)), 10 * DEATH_HOLDS);
+        let mut counts = |at| book.lessons(&about, at).lessons[0].died.is_some();
+        assert!(counts(10 * DEATH_HOLDS - 5), "by seconds only");
+        assert!(!counts(9 * DEATH_HOLDS) && !counts(0));
     }
 }
