@@ -41,6 +41,8 @@ fn defaults_are_those_of_the_specification() {
         log,
         engines,
         evict,
+        breaker,
+        health,
     } = config("");
     let secs = Duration::from_secs;
     assert_eq!(server.listen, [Listen::Tcp(([127, 0, 0, 1], 8790).into())]);
@@ -53,6 +55,9 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!((evict.on_deadline, limits.queue_model, limits.queue), (OnDeadline::Refuse, 64, 512));
     assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
     assert_eq!(load.parallel, 1);
+    assert_eq!((breaker.failures, [breaker.within, breaker.pause]), (3, [60, 60].map(secs)));
+    assert_eq!([health.every, health.timeout, health.inference, health.silent], [15, 5, 30, 120].map(secs));
+    assert_eq!((health.misses, health.failures), (3, 3));
     assert_eq!([shutdown.grace, loading.commit_after], [30, 10].map(secs));
     let sizes = [limits.body, limits.body_memory, limits.bodies_memory, limits.spool, limits.header];
     assert_eq!(sizes, [Bytes::mib(256), Bytes::mib(4), Bytes::mib(128), Bytes::gib(4), Bytes::new(65_536)]);
@@ -89,6 +94,10 @@ fn every_key_of_the_configuration_is_taken() {
         [load]
         cap = "2h"
         parallel = 2
+        [breaker]
+        failures = 0
+        [health]
+        silent = "5m"
         [stop]
         polite = "250ms"
         [limits]
@@ -118,6 +127,7 @@ fn every_key_of_the_configuration_is_taken() {
     assert_eq!(config.pool.queue_wait, Duration::from_mins(90));
     assert_eq!((config.stop.polite, config.load.cap), (Duration::from_millis(250), Duration::from_hours(2)));
     assert_eq!(config.load.parallel, 2);
+    assert_eq!((config.breaker.failures, config.health.silent), (0, Duration::from_mins(5)));
     assert_eq!((config.limits.body, config.limits.connections), (Bytes::gib(1), 16));
     assert_eq!(config.defaults.model.as_deref(), Some("gemma3-270m"));
     assert_eq!((config.log.level.as_str(), config.log.format), ("debug", LogFormat::Json));
