@@ -158,8 +158,8 @@ fn whole_splits(planned: Planned<'_>, load: &Load, views: &[View]) -> Vec<Split>
     }
     let one = |card: (DeviceId, Bytes)| split_over(planned, &[card]);
     let mut all: Vec<_> = smallest_first(&views[0], load).into_iter().map(one).collect();
-    for n in 2..=views[0].free.len() {
-        all.extend(views.iter().map(|view| split_over(planned, &largest_first(view, load)[..n])));
+    for n in 2..=together(views[0].free.clone()).len() {
+        all.extend(views.iter().map(|view| split_over(planned, &together(largest_first(view, load))[..n])));
     }
     // A device of several that gets no layer is no use: with fewer there was an attempt.
     all.retain(|split| split.devices.len() < 2 || uses_all(split));
@@ -198,9 +198,12 @@ fn spill(planned: Planned<'_>, load: &Load, view: &View) -> Option<Split> {
     cards.retain(|(_, free)| load.choice.devices.is_some() || !free.is_zero());
     let least = if load.choice.devices.is_some() { cards.len() } else { 1 };
     let taken = |split: &Split| Bytes::sum(planned.units(split.gpu_layers, split.cpu_moe));
-    let over = |n: usize| spill_over(planned, load, &cards[..n]);
+    let several = if load.choice.devices.is_some() { cards.clone() } else { together(cards.clone()) };
+    let over = |n: usize| spill_over(planned, load, if n > 1 { &several[..n] } else { &cards[..n] });
     // Of those that take the same, the first: the fewest cards.
-    (least..=cards.len()).filter_map(over).reduce(|best, more| if taken(&more) > taken(&best) { more } else { best })
+    (least..=several.len().max(cards.len().min(1)))
+        .filter_map(over)
+        .reduce(|best, more| if taken(&more) > taken(&best) { more } else { best })
 }
 
 fn spill_over(planned: Planned<'_>, load: &Load, cards: &[(DeviceId, Bytes)]) -> Option<Split> {
@@ -221,6 +224,12 @@ fn spill_over(planned: Planned<'_>, load: &Load, cards: &[(DeviceId, Bytes)]) ->
 
 fn uses_all(split: &Split) -> bool {
     split.devices.iter().all(|(_, n)| *n > 0)
+}
+
+/// Those over which one engine may be split: beside an instance of a card that is cut up it sees nothing.
+fn together(mut cards: Vec<(DeviceId, Bytes)>) -> Vec<(DeviceId, Bytes)> {
+    cards.retain(|(id, _)| !id.is_instance());
+    cards
 }
 
 /// The cards that `load` may go to, the one with the least free first; ties by id.

@@ -83,11 +83,8 @@ impl Catalog {
         }
         let refused = model.extra_args.iter().enumerate().find_map(|(at, arg)| Some((at, arg, manifest.refuses(arg)?)));
         let Some((at, arg, refused)) = refused else { return Ok(()) };
-        let why = match &refused.key {
-            Some(key) => format!("`{key}` in the catalog entry says it, so that its memory is counted"),
-            None => "it is set for it, or kept from it".to_owned(),
-        };
-        let fault = Fault::Value(format!("`{arg}` cannot be given to {} here: {why}", model.engine));
+        let instead = &refused.instead;
+        let fault = Fault::Value(format!("`{arg}` cannot be given to {} here: {instead}", model.engine));
         Err(model.origin.fault(&[Step::Key("extra_args"), Step::Item(at)], fault))
     }
 

@@ -160,9 +160,22 @@ pub struct LoadSettings {
     /// Longest time in all (30 min).
     #[serde(deserialize_with = "quantity::some_time")]
     pub cap: Duration,
+    /// What becomes of a load that nobody waits for any more (finish).
+    pub abandon: Abandon,
     /// How many engines load at a time on each graphics device, and how many in system memory alone, 1 to 64 (1).
     #[serde(deserialize_with = "quantity::whole::<_, 1, 64>")]
     pub parallel: u32,
+}
+
+/// What becomes of a load that nobody waits for any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Abandon {
+    /// It goes on: whoever left may come back.
+    #[default]
+    Finish,
+    /// It is ended.
+    Abort,
 }
 
 /// How an engine is ended.
@@ -332,7 +345,7 @@ impl Default for PoolSettings {
 
 impl Default for LoadSettings {
     fn default() -> Self {
-        Self { stall: Duration::from_mins(1), cap: Duration::from_mins(30), parallel: 1 }
+        Self { stall: Duration::from_mins(1), cap: Duration::from_mins(30), abandon: Abandon::Finish, parallel: 1 }
     }
 }
 

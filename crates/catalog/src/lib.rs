@@ -42,7 +42,7 @@ pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShap
 pub use care::{BreakerSettings, HealthSettings};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
-    Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
+    Abandon, Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
     OnDeadline, Policy, PoolSettings, Server, Shutdown, StopSettings,
 };
 pub use context::{ContextWish, Profile};
@@ -56,8 +56,8 @@ pub use manifest::{
     StopSignal, Transport,
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
-pub use quantity::{BudgetText, budget_from_env};
-pub use refused::RefusedArg;
+pub use quantity::{BudgetText, budget_from_env, duration_from_text};
+pub use refused::{Instead, RefusedArg};
 pub use replicas::{MOST_REPLICAS, Replicas};
 pub use report::{Heard, Slots};
 pub use template::{Arg, Template};

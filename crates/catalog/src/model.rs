@@ -8,7 +8,7 @@ use crate::{
 };
 use motorpool_vocab::{Bytes, DeviceId, ModelId};
 use serde::{Deserialize, Deserializer};
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// The ways a KV cache can be stored.
 pub const KV_TYPES: &[&str] = &["f16", "q8_0", "q4_0"];
@@ -96,6 +96,9 @@ pub struct Model {
     /// Whether it is loaded at the start, and again whenever there is room for it without stopping others (no).
     #[serde(default)]
     pub home: bool,
+    /// An engine of it stops after so long without a request; zero: never (10 min). One that is pinned, or at home, stays.
+    #[serde(default = "default_idle_ttl", deserialize_with = "quantity::duration")]
+    pub idle_ttl: Duration,
     /// How many engines of it there are to be (one).
     #[serde(default)]
     pub replicas: Replicas,
@@ -213,6 +216,7 @@ impl Model {
             priority: 0,
             pinned: false,
             home: false,
+            idle_ttl: default_idle_ttl(),
             replicas: Replicas::default(),
             tags: vec![],
             capabilities: default_capabilities(),
@@ -282,6 +286,10 @@ fn default_engine() -> String {
 
 const fn default_prompt_cache() -> Bytes {
     DEFAULT_PROMPT_CACHE
+}
+
+const fn default_idle_ttl() -> Duration {
+    Duration::from_mins(10)
 }
 
 const fn default_checkpoints() -> u32 {

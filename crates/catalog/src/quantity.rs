@@ -64,12 +64,12 @@ pub(crate) fn some_bytes<'de, D: Deserializer<'de>>(reader: D) -> Result<Bytes, 
 
 /// A duration of any length, zero included.
 pub(crate) fn duration<'de, D: Deserializer<'de>>(reader: D) -> Result<Duration, D::Error> {
-    checked(reader, "a duration such as \"90s\"", parse_duration)
+    checked(reader, "a duration such as \"90s\"", duration_from_text)
 }
 
 /// A duration above zero.
 pub(crate) fn some_time<'de, D: Deserializer<'de>>(reader: D) -> Result<Duration, D::Error> {
-    checked(reader, "a duration such as \"90s\"", |text| match parse_duration(text)? {
+    checked(reader, "a duration such as \"90s\"", |text| match duration_from_text(text)? {
         Duration::ZERO => Err("this duration must be above zero".into()),
         duration => Ok(duration),
     })
@@ -150,7 +150,8 @@ pub(crate) fn parse_size(text: &str) -> Result<Bytes, String> {
     }
 }
 
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+/// A duration as configuration files write it, zero to a year: `1h30m`, `5m`, `90s`, `250ms`. The error says what is wrong.
+pub fn duration_from_text(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no duration: hours, minutes, seconds, such as `1h30m`, `5m`, `90s`, `250ms`");
     let signed: SignedDuration = text.parse().map_err(|_| wrong())?;
     let duration = Duration::try_from(signed).map_err(|_| format!("the duration `{text}` is negative"))?;
@@ -220,7 +221,7 @@ mod tests {
         for (text, millis) in
             [("5m", 300_000), ("90s", 90_000), ("1h30m", 5_400_000), ("1h 30m", 5_400_000), ("250ms", 250), ("0s", 0)]
         {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+            assert_eq!(duration_from_text(text), Ok(Duration::from_millis(millis)), "{text}");
         }
     }
 
@@ -228,10 +229,10 @@ mod tests {
     fn what_is_no_duration_is_refused() {
         for text in ["", "5", "m", "5 apples", "soon"] {
             let right = "hours, minutes, seconds, such as `1h30m`, `5m`, `90s`, `250ms`";
-            assert_eq!(parse_duration(text), Err(format!("`{text}` is no duration: {right}")));
+            assert_eq!(duration_from_text(text), Err(format!("`{text}` is no duration: {right}")));
         }
-        assert_eq!(parse_duration("-5m"), Err("the duration `-5m` is negative".into()));
-        assert_eq!(parse_duration("9000h"), Err("the duration `9000h` is longer than a year".into()));
+        assert_eq!(duration_from_text("-5m"), Err("the duration `-5m` is negative".into()));
+        assert_eq!(duration_from_text("9000h"), Err("the duration `9000h` is longer than a year".into()));
     }
 
     #[test]
@@ -257,7 +258,7 @@ mod tests {
         #[test]
         fn every_text_is_read_or_refused(text in ".{0,40}", number in "[0-9]{0,30}(\\.[0-9]{0,30})?(GiB|MB|h|ms)?") {
             for text in [text, number] {
-                let _ = (parse_size(&text), parse_duration(&text), budget_from_env(&text));
+                let _ = (parse_size(&text), duration_from_text(&text), budget_from_env(&text));
             }
         }
 

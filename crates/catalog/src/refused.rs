@@ -1,21 +1,44 @@
-//! [`RefusedArg`]: flags that a model's `extra_args` may not hold, and which key of the catalog says the same.
+//! [`RefusedArg`]: flags that a model's `extra_args` may not hold, and what its author can do instead.
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
 
-/// One entry of `refused_args`: a flag, or `{ args = ["-c", "--ctx-size"], key = "context" }`.
+/// One entry of `refused_args`: a flag, `{ args = ["-c", "--ctx-size"], key = "context" }`, or
+/// `{ args = ["--rpc"], why = "memory of other machines is not counted" }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedArg {
     /// The flag, and other names of it.
     pub args: Vec<String>,
-    /// The key of the catalog that says it instead; `None`: nothing does.
-    pub key: Option<String>,
+    /// What its author is told.
+    pub instead: Instead,
+}
+
+/// What takes the place of a flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// Nothing that the manifest tells.
+    Nothing,
+    /// The key of the catalog that says the same.
+    Key(String),
+    /// The manifest's own words, after a colon.
+    Why(String),
+}
+
+impl fmt::Display for Instead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("motorpool sets it, or keeps it from being set"),
+            Self::Key(key) => write!(f, "`{key}` in the catalog entry says it, so that its memory is counted"),
+            Self::Why(why) => f.write_str(why),
+        }
+    }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
     args: Vec<String>,
-    key: String,
+    key: Option<String>,
+    why: Option<String>,
 }
 
 impl<'de> Deserialize<'de> for RefusedArg {
@@ -30,15 +53,20 @@ impl<'de> de::Visitor<'de> for Visitor {
     type Value = RefusedArg;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a flag, or a table with `args` and `key`")
+        f.write_str("a flag, or a table with `args` and either `key` or `why`")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<RefusedArg, E> {
-        Ok(RefusedArg { args: vec![text.to_owned()], key: None })
+        Ok(RefusedArg { args: vec![text.to_owned()], instead: Instead::Nothing })
     }
 
     fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RefusedArg, A::Error> {
-        let Group { args, key } = Group::deserialize(de::value::MapAccessDeserializer::new(map))?;
-        Ok(RefusedArg { args, key: Some(key) })
+        let Group { args, key, why } = Group::deserialize(de::value::MapAccessDeserializer::new(map))?;
+        let instead = match (key, why) {
+            (Some(key), None) => Instead::Key(key),
+            (None, Some(why)) => Instead::Why(why),
+            _ => return Err(de::Error::custom("beside `args` there is either `key` or `why`")),
+        };
+        Ok(RefusedArg { args, instead })
     }
 }

@@ -1,4 +1,5 @@
-//! Memory limits of the control groups around this process, and deaths in ours: v1, v2, or both side by side.
+//! Memory limits of the control groups around this process, and deaths in ours: v1, v2, or both side by side; our own
+//! group of v2, and who is in a group.
 //!
 //! The kernel charges a process to its group and to every group above it, so the whole path counts. Where a group
 //! is mounted is read from `mountinfo`, not assumed: in a container the mount shows only our own part of the tree.
@@ -82,6 +83,32 @@ pub fn observe_oom_kills(root: &Path) -> Result<Option<u64>, ReadingError> {
         }
     }
     Ok(None)
+}
+
+/// The folder of our own control group of version 2; `None` where there is none, or where it is not shown to us.
+/// `root` is `/` but in tests.
+pub fn own_group(root: &Path) -> Option<PathBuf> {
+    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mounts = std::fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let mount = mounts.lines().filter_map(Mount::parse).find(|mount| mount.version.inherited_limit.is_none())?;
+    let below = Path::new(mount.group_in(&groups)?).strip_prefix(&mount.top).ok()?;
+    let plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    plain.then(|| root.join(mount.point.trim_start_matches('/')).join(below))
+}
+
+/// Every process of the control group (v2) in `folder` and of those below it. None where there is no such group.
+pub fn group_members(folder: &Path) -> Vec<u32> {
+    let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    // 0 is one that our process ids do not reach.
+    let mut found: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0).collect();
+    found.extend(groups_below(folder).iter().flat_map(|below| group_members(below)));
+    found
+}
+
+/// The control groups right below the one in `folder`.
+pub fn groups_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
 fn tighter(a: Bound, b: Bound) -> Bound {
@@ -211,5 +238,38 @@ mod tests {
         let groups = "11:cpu,cpuacct:/no\n4:memory,hugetlb:/yes:with:colons\n0::/two\n";
         assert_eq!(mount("1 2 0:3 / /cg rw - cgroup none rw,memory").group_in(groups), Some("/yes:with:colons"));
         assert_eq!(mount("1 2 0:3 / /cg rw - cgroup2 none rw").group_in(groups), Some("/two"));
+    }
+
+    fn machine(groups: &str, mounts: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir_all(root.path().join("proc/self")).expect("made");
+        std::fs::write(root.path().join("proc/self/cgroup"), groups).expect("written");
+        std::fs::write(root.path().join("proc/self/mountinfo"), mounts).expect("written");
+        root
+    }
+
+    #[test]
+    fn our_own_group_is_that_of_version_2_and_none_where_it_is_not_shown() {
+        let hybrid = "1 2 0:3 / /cg/memory rw - cgroup none rw,memory\n1 2 0:4 / /cg/two rw - cgroup2 none rw\n";
+        let root = machine("4:memory:/m\n0::/a/b\n", hybrid);
+        assert_eq!(own_group(root.path()), Some(root.path().join("cg/two/a/b")));
+        for (groups, mounts) in [
+            ("4:memory:/m\n", hybrid),
+            ("0::/../up\n", hybrid),
+            ("0::/elsewhere\n", "1 2 0:4 /docker/x /cg rw - cgroup2 none rw\n"),
+            ("0::/a\n", "1 2 0:3 / /cg/memory rw - cgroup none rw,memory\n"),
+        ] {
+            assert_eq!(own_group(machine(groups, mounts).path()), None, "{groups} {mounts}");
+        }
+    }
+
+    #[test]
+    fn members_are_those_of_the_groups_below_too() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir(folder.path().join("sub")).expect("made");
+        std::fs::write(folder.path().join("cgroup.procs"), "7\n0\n9\n").expect("written");
+        std::fs::write(folder.path().join("sub/cgroup.procs"), "11\n").expect("written");
+        assert_eq!(group_members(folder.path()), [7, 9, 11]);
+        assert_eq!(group_members(&folder.path().join("absent")), [0; 0]);
     }
 }

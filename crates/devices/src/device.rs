@@ -20,7 +20,7 @@ pub struct DeviceReading {
     pub index: Option<u32>,
     /// `<domain>:<bus>:<device>.<function>`, four hexadecimal digits of domain, lower case.
     pub pci: Option<String>,
-    /// What `CUDA_VISIBLE_DEVICES` and `ROCR_VISIBLE_DEVICES` call it in any order: `GPU-…`.
+    /// What `CUDA_VISIBLE_DEVICES` and `ROCR_VISIBLE_DEVICES` call it in any order: `GPU-…`, `MIG-…`.
     pub visible_as: Option<String>,
     /// When the reading began.
     pub taken_at: Now,
@@ -78,8 +78,10 @@ pub enum DeviceKind {
     Card,
     /// The system's: an integrated GPU.
     SharesRam,
-    /// Its own, cut into instances (MIG) that are not read.
+    /// Its own, cut into instances (MIG): nothing lies on itself.
     Partitioned,
+    /// Its own, a part of a card that is cut up.
+    Instance,
     /// It has not answered so far.
     Unknown,
 }
@@ -117,8 +119,8 @@ pub enum NoFigures {
     /// It has no memory of its own to tell of.
     #[error("the device shares the system's memory")]
     SharesRam,
-    /// It is cut into instances, whose memory is not read.
-    #[error("the device is partitioned (MIG), its instances are not read")]
+    /// It is cut into instances, which are devices of their own.
+    #[error("the device is cut into instances (MIG)")]
     Partitioned,
     /// Anything else.
     #[error("{0}")]

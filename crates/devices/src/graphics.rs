@@ -132,6 +132,8 @@ impl Gpu {
     /// Whether a device of this backend can be this one.
     fn can_be(&self, backend: &str) -> bool {
         match self.told_by {
+            // It has the address of its instances, one of which is listed.
+            ToldBy::Driver(_, DeviceKind::Partitioned) => false,
             ToldBy::Driver(DeviceSource::Nvml, _) => !matches!(backend, "ROCm" | "HIP"),
             ToldBy::Driver(DeviceSource::Amdgpu, _) => backend != "CUDA",
             ToldBy::Engine => true,

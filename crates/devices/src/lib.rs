@@ -16,10 +16,12 @@
 //! | [`Prober`] | `prober.rs` | a probe that may block for ever, on its own thread |
 //! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
 //! | [`MemoryPressure`], [`observe_oom_kills`] | `pressure.rs`, `cgroup.rs` | `/proc/pressure/memory`, `memory.events` |
+//! | [`own_group`], [`group_members`] | `cgroup.rs` | `/proc/self/cgroup`, `cgroup.procs` of version 2 |
 //! | [`TreeMemory`], [`observe_mapped_files`] | `tree.rs` | `/proc/<pid>/{smaps_rollup,status,maps}` |
 //! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
 //! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
 //! | [`now`], [`boot_id`] | `clock.rs` | `CLOCK_BOOTTIME`, `/proc/sys/kernel/random/boot_id` |
+//! | [`GpuPanic`] | `gpu_panic.rs` | reports in `DiagnosticReports`, macOS |
 //! | [`observe_working_set`] and [`Ram`] on Apple's machines | `apple.rs` | Metal, the kernel |
 //!
 //! All but NVML and `apple.rs` is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the
@@ -33,6 +35,7 @@ mod device;
 mod device_list;
 mod fdinfo;
 mod foreign;
+mod gpu_panic;
 mod graphics;
 mod listener;
 mod nvidia;
@@ -43,11 +46,12 @@ mod ram;
 mod tree;
 
 pub use amdgpu::Amdgpu;
-pub use cgroup::observe_oom_kills;
+pub use cgroup::{group_members, groups_below, observe_oom_kills, own_group};
 pub use clock::{boot_id, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use device_list::{EngineDevice, parse_device_list, parse_used_devices};
 pub use foreign::{PidSpace, foreign_ram, tenants};
+pub use gpu_panic::{GpuPanic, observe_gpu_panic};
 pub use graphics::{Gpu, Graphics, ToldBy, Visible};
 pub use listener::listens;
 pub use nvidia::{Driver, Nvidia, NvidiaReading};

@@ -5,6 +5,8 @@
 //!
 //! - No library is no NVIDIA device, and no error. It is looked for again at each reading.
 //! - Each device's figures are a result of their own: one sick card hides no other.
+//! - A card that is cut into instances (MIG) has no figures of its own. Its instances are devices like any other, but for
+//!   the PCI address, which is the card's.
 //! - A device once seen is in every later reading: when the driver enumerates it no more, it is asked for by UUID,
 //!   and the answer is why it has no figures. After a loss the library is started anew, else a card that came back
 //!   would stay lost.
@@ -116,7 +118,10 @@ impl Nvidia {
         for index in 0..n_devices {
             let named = nvml.device_by_index(index).and_then(|device| Ok((DeviceId(device.uuid()?.into()), device)));
             match named {
-                Ok((id, device)) => devices.push(self.observe_device(id, &device, Some(index))),
+                Ok((id, device)) => {
+                    devices.push(self.observe_device(id, &device, Some(index)));
+                    devices.extend(self.observe_instances(&device));
+                }
                 Err(e) => unnamed.push((index, no_figures(&e))),
             }
         }
@@ -129,6 +134,18 @@ impl Nvidia {
         NvidiaReading { driver, devices, unnamed }
     }
 
+    /// One that does not tell its UUID cannot be given to an engine, and is as if it were not there.
+    fn observe_instances(&mut self, card: &Device<'_>) -> Vec<DeviceReading> {
+        if !is_partitioned(card) {
+            return Vec::new();
+        }
+        // Places without an instance answer that nothing was found there.
+        let places = 0..card.mig_device_count().unwrap_or(0);
+        let instances = places.filter_map(|place| card.mig_device_by_index(place).ok());
+        let named = instances.filter_map(|instance| Some((DeviceId(instance.uuid().ok()?.into()), instance)));
+        named.map(|(id, instance)| self.observe_device(id, &instance, None)).collect()
+    }
+
     fn observe_missing(&mut self, nvml: &Nvml, id: DeviceId) -> DeviceReading {
         let taken_at = now();
         match nvml.device_by_uuid(&*id.0) {
@@ -139,12 +156,16 @@ impl Nvidia {
 
     fn observe_device(&mut self, id: DeviceId, device: &Device<'_>, index: Option<u32>) -> DeviceReading {
         let taken_at = now();
-        let memory = memory_of(device);
+        let memory = if id.is_instance() { memory_of_instance(device) } else { memory_of(device) };
         let before = self.known.get(&id);
         let name = device.name().ok().or_else(|| before.map(|identity| identity.name.clone())).unwrap_or_default();
-        let pci = device.pci_info().ok().map(|pci| pci_address(&pci.bus_id));
+        let pci = device.pci_info().ok().filter(|_| !id.is_instance()).map(|pci| pci_address(&pci.bus_id));
         let pci = pci.or_else(|| before.and_then(|identity| identity.pci.clone()));
-        let kind = kind_of(&name, &memory).or(before.map(|identity| identity.kind)).unwrap_or(DeviceKind::Unknown);
+        let of_instance = id.is_instance().then_some(DeviceKind::Instance);
+        let kind = of_instance
+            .or_else(|| kind_of(&name, &memory))
+            .or(before.map(|identity| identity.kind))
+            .unwrap_or(DeviceKind::Unknown);
         let visible_as = Some(id.0.to_string());
         let identity = Identity { source: DeviceSource::Nvml, name, pci, visible_as, kind };
         let by_process = processes_of(device);
@@ -162,6 +183,12 @@ fn memory_of(device: &Device<'_>) -> Result<DeviceMemory, NoFigures> {
         Err(NvmlError::NotSupported) => Err(NoFigures::SharesRam),
         Err(e) => Err(no_figures(&e)),
     }
+}
+
+/// An instance that does not tell its memory has some all the same.
+fn memory_of_instance(device: &Device<'_>) -> Result<DeviceMemory, NoFigures> {
+    let memory = device.memory_info().map_err(|e| no_figures(&e))?;
+    DeviceMemory::new(Bytes::new(memory.total), Bytes::new(memory.free))
 }
 
 /// Most devices know no such mode and say so with an error.

@@ -197,6 +197,33 @@ fn a_partitioned_card_is_told_and_has_no_figures() {
 }
 
 #[test]
+fn the_instances_of_a_partitioned_card_are_devices_of_their_own() {
+    let instance =
+        |n: u64| format!("device uuid=MIG-{n} of={A} total={} used={GIB} name=NVIDIA A100 MIG 1g.10gb\n", n * 10 * GIB);
+    let card = format!("device uuid={A} pci=00000000:01:00.0 total={} mig=on name=NVIDIA A100\n", 80 * GIB);
+    let both = format!("{card}{}{}", instance(1), instance(2));
+    let fake = Fake::new(&format!("{both}process uuid=MIG-2 pid=7 bytes=5\n"));
+    let mut nvidia = nvidia(&fake);
+    let devices = nvidia.observe().devices;
+    assert_eq!(devices.len(), 3, "{devices:?}");
+    assert_eq!(device(&devices, A).memory, Err(NoFigures::Partitioned));
+    for (uuid, total) in [("MIG-1", 10), ("MIG-2", 20)] {
+        let one = device(&devices, uuid);
+        let memory = one.memory.clone().expect("figures");
+        assert_eq!((memory.total, memory.used), (Bytes::gib(total), Bytes::gib(1)));
+        assert_eq!((one.kind, one.pci.as_deref(), one.index), (DeviceKind::Instance, None, None), "{uuid}");
+        assert_eq!((one.name.as_str(), one.visible_as.as_deref()), ("NVIDIA A100 MIG 1g.10gb", Some(uuid)));
+    }
+    assert_eq!(device(&devices, "MIG-2").by_process, Some(BTreeMap::from([(7, Bytes::new(5))])));
+    fake.set(&format!("{card}{}", instance(2)));
+    let devices = nvidia.observe().devices;
+    assert!(is_lost(device(&devices, "MIG-1")) && device(&devices, "MIG-2").memory.is_ok());
+    fake.set(&format!("{both}fault nvmlDeviceGetMemoryInfo_v2 MIG-1 not-supported\n"));
+    let devices = nvidia.observe().devices;
+    assert!(matches!(device(&devices, "MIG-1").memory, Err(NoFigures::Other(_))), "it is not the system's");
+}
+
+#[test]
 fn a_process_that_computes_and_draws_is_counted_once_by_the_larger_figure() {
     let devices = observed(&format!(
         "process uuid={A} pid=7 bytes=100\nprocess uuid={A} pid=7 bytes=300 kind=graphics\n\

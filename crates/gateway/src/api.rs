@@ -21,7 +21,10 @@ use crate::{
 use axum::{
     Extension, Json, Router,
     body::Body,
-    extract::{OriginalUri, Path, Query, State, rejection::PathRejection},
+    extract::{
+        OriginalUri, Path, Query, State,
+        rejection::{PathRejection, QueryRejection},
+    },
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -276,7 +279,12 @@ struct LogQuery {
     follow: Option<String>,
 }
 
-async fn log_of_engine(State(context): Shared, name: Name, Query(query): Query<LogQuery>) -> Result<Response, Refused> {
+async fn log_of_engine(
+    State(context): Shared,
+    name: Name,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Result<Response, Refused> {
+    let Query(query) = query.map_err(|error| Failure::InvalidRequest { message: error.body_text(), param: None })?;
     let key = key_of(name)?;
     let follow = match query.follow.as_deref() {
         Some("1" | "true" | "") => log::Follow::Yes,

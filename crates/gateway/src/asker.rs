@@ -4,8 +4,11 @@ use crate::{
     scan::{Findings, Key},
 };
 use http::HeaderMap;
-use motorpool_pool::Ask;
+use motorpool_catalog::duration_from_text;
+use motorpool_pool::{Ask, KeepAlive, Want};
 use motorpool_vocab::{Holder, Lane, ModelId, Now};
+use serde_json::Value;
+use std::time::Duration;
 
 /// A name longer than this, in bytes, is refused: it is kept.
 const NAME_BYTES: usize = 256;
@@ -15,12 +18,12 @@ const NAME_BYTES: usize = 256;
 pub(crate) struct Asker {
     pub(crate) holder: Holder,
     priority: Option<i32>,
+    keep_alive: Option<KeepAlive>,
 }
 
 impl Asker {
-    /// By `X-Motorpool-Session`, `-Lane`, `-Job`, `-Actor`, `-Parent` and `-Priority`. Without a session there, the
-    /// API's own `user` is one.
-    pub(crate) fn of(headers: &HeaderMap, found: &Findings, request: &str) -> Result<Self, Failure> {
+    /// By `X-Motorpool-Session`, `-Lane`, `-Job`, `-Actor`, `-Parent` and `-Priority`.
+    pub(crate) fn of(headers: &HeaderMap, request: &str) -> Result<Self, Failure> {
         let lane = match text(headers, "x-motorpool-lane")? {
             None => Lane::default(),
             Some(name) => Lane::from_name(&name)
@@ -33,26 +36,58 @@ impl Asker {
                     wrong("`X-Motorpool-Priority` is a whole number from -1000 to 1000".into(), None)
                 })?),
             };
-        let session = match text(headers, "x-motorpool-session")? {
-            None => found.raw(Key::User).and_then(user),
-            session => session,
-        };
         let holder = Holder {
             request: request.to_owned(),
             lane,
-            session,
+            session: text(headers, "x-motorpool-session")?,
             job: text(headers, "x-motorpool-job")?,
             actor: text(headers, "x-motorpool-actor")?,
             parent: text(headers, "x-motorpool-parent")?,
             since: Now::ZERO,
         };
-        Ok(Self { holder, priority })
+        Ok(Self { holder, priority, keep_alive: None })
+    }
+
+    /// What its body adds: `keep_alive`; and without a session in its headers, the API's own `user` is one.
+    pub(crate) fn with_body(mut self, found: &Findings) -> Result<Self, Failure> {
+        self.holder.session = self.holder.session.or_else(|| found.raw(Key::User).and_then(user));
+        self.keep_alive = found.raw(Key::KeepAlive).map(keep_alive).transpose()?.flatten();
+        Ok(self)
     }
 
     /// Its wish for a lease on `model`.
     pub(crate) fn ask(&self, model: ModelId) -> Ask {
-        Ask { priority: self.priority, ..Ask::lease(model, self.holder.clone()) }
+        Ask { priority: self.priority, keep_alive: self.keep_alive, ..Ask::lease(model, self.holder.clone()) }
     }
+
+    /// Its wish that `model` be there before its body is. `None`: it is not so urgent that others had to go for a request
+    /// that may never be whole.
+    pub(crate) fn ask_early(&self, model: ModelId) -> Option<Ask> {
+        (self.holder.lane == Lane::Interactive).then(|| Ask { want: Want::Resident, ..self.ask(model) })
+    }
+}
+
+/// How long the engine is kept after the request, as Ollama's clients say it: seconds, or a text such as `5m`; below zero
+/// is for ever. `null` says nothing.
+fn keep_alive(raw: &[u8]) -> Result<Option<KeepAlive>, Failure> {
+    let wrong = || {
+        let message = "`keep_alive` is a number of seconds or a text such as \"5m\"; below zero it is for ever".into();
+        Failure::InvalidRequest { message, param: Some("keep_alive") }
+    };
+    Ok(match serde_json::from_slice(raw).map_err(|_| wrong())? {
+        Value::Null => None,
+        Value::Number(seconds) => {
+            let seconds = seconds.as_f64().filter(|n| n.is_finite()).ok_or_else(wrong)?;
+            let within = Duration::try_from_secs_f64(seconds).ok();
+            Some(if seconds < 0.0 { KeepAlive::Always } else { KeepAlive::For(within.ok_or_else(wrong)?) })
+        }
+        Value::String(text) if text.starts_with('-') => {
+            duration_from_text(&text[1..]).map_err(|_| wrong())?;
+            Some(KeepAlive::Always)
+        }
+        Value::String(text) => Some(KeepAlive::For(duration_from_text(&text).map_err(|_| wrong())?)),
+        _ => return Err(wrong()),
+    })
 }
 
 /// The API's own name of a user; one that is no name, or too long to keep, is nobody's.
@@ -90,7 +125,7 @@ mod tests {
         let pairs = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value")));
-        Asker::of(&pairs.collect(), &found(body), "req_1")
+        Asker::of(&pairs.collect(), "req_1")?.with_body(&found(body))
     }
 
     #[test]
@@ -129,6 +164,40 @@ mod tests {
             assert_eq!(session(body), None, "{body}");
         }
         assert_eq!(session(&format!(r#"{{"user":"{}"}}"#, "u".repeat(257))), None);
+    }
+
+    #[test]
+    fn a_body_says_how_long_its_engine_is_kept() {
+        let keep = |value: &str| {
+            let asker = of(&[], &format!(r#"{{"keep_alive":{value}}}"#))?;
+            Ok::<_, Failure>(asker.ask(ModelId::new("m").expect("an id")).keep_alive)
+        };
+        let seconds = |n| Some(KeepAlive::For(Duration::from_secs(n)));
+        for (value, said) in [
+            ("300", seconds(300)),
+            ("0", seconds(0)),
+            (r#""5m""#, seconds(300)),
+            (r#""1h30m""#, seconds(5400)),
+            ("-1", Some(KeepAlive::Always)),
+            (r#""-1s""#, Some(KeepAlive::Always)),
+            ("null", None),
+        ] {
+            assert_eq!(keep(value).expect("right"), said, "{value}");
+        }
+        for value in ["true", r#""soon""#, "[]", "1e300", r#""-""#, r#""""#] {
+            assert!(matches!(keep(value), Err(Failure::InvalidRequest { .. })), "{value}");
+        }
+    }
+
+    #[test]
+    fn only_who_watches_has_a_model_loaded_before_the_body_is_whole() {
+        let early = |lane: &str| {
+            let asker = of(&[("x-motorpool-lane", lane), ("x-motorpool-session", "s")], "{}").expect("right");
+            asker.ask_early(ModelId::new("m").expect("an id"))
+        };
+        let ask = early("interactive").expect("early");
+        assert_eq!((ask.want, ask.holder.session.as_deref()), (Want::Resident, Some("s")));
+        assert_eq!((early("background"), early("ambient")), (None, None));
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub enum Failure {
         /// Whether it might fit later.
         retry: Retry,
     },
+    /// Nothing is started on graphics devices for a while.
+    #[error("{0}")]
+    GpuPaused(String),
     /// What must go did not drain in time.
     #[error("{0}")]
     EngineBusy(String),
@@ -227,6 +230,7 @@ impl Failure {
             Self::ModelConflict(..) => (400, "model_conflict", INVALID, Some("model"), Never),
             Self::CapacityDenied { retry, .. } => (503, "capacity_denied", SERVER, None, *retry),
             Self::ContextDenied { retry, .. } => (503, "context_denied", SERVER, None, *retry),
+            Self::GpuPaused(_) => (503, "gpu_paused", SERVER, None, After(60)),
             Self::EngineBusy(_) => (503, "engine_busy", SERVER, None, After(5)),
             Self::QueueFull(_) => (429, "queue_full", SERVER, None, After(5)),
             Self::Cancelled(_) => (503, "cancelled", SERVER, None, Never),
@@ -372,6 +376,7 @@ mod tests {
             (Failure::ModelConflict(text(), text()), 400, "model_conflict"),
             (Failure::CapacityDenied { message: text(), retry: Retry::After(10) }, 503, "capacity_denied"),
             (Failure::ContextDenied { message: text(), retry: Retry::Never }, 503, "context_denied"),
+            (Failure::GpuPaused(text()), 503, "gpu_paused"),
             (Failure::EngineBusy(text()), 503, "engine_busy"),
             (Failure::QueueFull(text()), 429, "queue_full"),
             (Failure::Cancelled(text()), 503, "cancelled"),

@@ -22,6 +22,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response};
 use hyper::body::Incoming;
+use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
 use std::sync::Arc;
@@ -42,17 +43,8 @@ pub(crate) struct Job {
     pub(crate) reply: Reply,
     pub(crate) shape: Shape,
     pub(crate) asker: Asker,
-    /// Whether its engine may be told which slot to use.
-    pub(crate) slots: Slots,
-}
-
-/// Who says which slot of an engine is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slots {
-    /// The pool, where it knows.
-    Ours,
-    /// The request, or the engine.
-    Theirs,
+    /// Who says which slot of its engine is used.
+    pub(crate) slots: SlotChoice,
 }
 
 /// How the engine's reply becomes the client's.
@@ -86,7 +78,7 @@ impl Job {
     }
 
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
-        let ask = self.asker.ask(self.model.clone());
+        let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
         let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
         let to = (lease.spawn(), lease.endpoint());
         let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri, lease.slot())).await;
@@ -109,7 +101,7 @@ impl Job {
     }
 
     fn request(&self, uri: Uri, slot: Option<u32>) -> Request<ReplyBody> {
-        let named = slot.filter(|_| self.slots == Slots::Ours).map(|slot| self.splice.with_slot(slot));
+        let named = slot.map(|slot| self.splice.with_slot(slot));
         let splice = named.as_ref().unwrap_or(&self.splice);
         let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), splice)));
         *request.method_mut() = self.method.clone();

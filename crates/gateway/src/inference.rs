@@ -5,7 +5,7 @@ use crate::{
     body::ReplyBody,
     context::{Context, unknown},
     errors::{Failure, Shape},
-    exchange::{Job, Reply, Slots},
+    exchange::{Job, Reply},
     headers,
     loading::{self, CommitAfter, Told},
     raw,
@@ -17,6 +17,7 @@ use crate::{
 use http::{HeaderMap, HeaderValue, Request, Response, header, request};
 use hyper::body::Incoming;
 use motorpool_catalog::{Manifest, Model, ReportKind};
+use motorpool_pool::SlotChoice;
 use std::sync::Arc;
 
 /// A request's id, as text.
@@ -32,19 +33,21 @@ pub(crate) async fn by_openai(
     let (head, body) = request.into_parts();
     refuse_upgrade(&head.headers)?;
     let named = model_header(&head.headers)?;
-    let expected = Expected { form: Form::Routed, model: named, purpose: Some(which.purpose()) };
-    let received = receive(context, &head.headers, body, expected).await?;
+    let asker = Asker::of(&head.headers, id)?;
+    let purpose = Some(which.purpose());
+    let expected = Expected { form: Form::Routed, model: named, purpose, asker: &asker };
+    let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     let model = context.choose(named.into_iter().chain(found.model()))?;
-    check_purpose(&model, expected.purpose)?;
+    check_purpose(&model, purpose)?;
     let manifest = context.manifest(&model);
     let assembled = which.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
     let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
     let edits = Edits { model: Some(model.id.as_str()), streaming };
     let splice = Splice::new(&found, received.body.len(), edits);
-    let mut job = job_of(&head, (&model, manifest), &received, id)?;
+    let mut job = job_of(&head, (&model, manifest), &received, asker)?;
     if which.kind().is_some() && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
-        job.slots = Slots::Ours;
+        job.slots = SlotChoice::Pool;
     }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
@@ -79,13 +82,14 @@ pub(crate) async fn by_path(
     check_purpose(&model, purpose)?;
     let query = head.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
     let path_and_query = format!("{}{query}", raw.path);
-    let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose };
-    let received = receive(context, &head.headers, body, expected).await?;
+    let asker = Asker::of(&head.headers, id)?;
+    let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, asker: &asker };
+    let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
         context.choose([model.id.as_str(), other])?;
     }
-    let mut job = job_of(&head, (&model, manifest), &received, id)?;
+    let mut job = job_of(&head, (&model, manifest), &received, asker)?;
     job.path_and_query = path_and_query;
     job.shape = Shape::LlamaCpp;
     let after = commit_after(context, &head.headers, &found)?;
@@ -96,11 +100,9 @@ fn job_of(
     head: &request::Parts,
     to: (&Arc<Model>, &Arc<Manifest>),
     received: &Received,
-    id: Id<'_>,
+    asker: Asker,
 ) -> Result<Job, Failure> {
     let (model, manifest) = to;
-    let found = received.found.clone().unwrap_or_default();
-    let asker = Asker::of(&head.headers, &found, id)?;
     Ok(Job {
         model: model.id.clone(),
         method: head.method.clone(),
@@ -110,8 +112,11 @@ fn job_of(
         splice: Splice::untouched(received.body.len()),
         reply: Reply::AsItIs,
         shape: Shape::OpenAi,
-        asker,
-        slots: Slots::Theirs,
+        asker: match &received.found {
+            Some(found) => asker.with_body(found)?,
+            None => asker,
+        },
+        slots: SlotChoice::Engine,
     })
 }
 

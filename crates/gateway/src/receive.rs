@@ -1,5 +1,6 @@
 //! A request's body as it arrives: [`receive`] keeps it whole, scans it, and lets its model load meanwhile.
 use crate::{
+    asker::Asker,
     assemble::PLAIN_MEMBERS,
     context::Context,
     errors::Failure,
@@ -29,13 +30,15 @@ pub(crate) enum Form {
 }
 
 /// What is known of a request before its body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Expected<'a> {
     pub(crate) form: Form,
     /// The model, named elsewhere than in the body.
     pub(crate) model: Option<&'a str>,
     /// What the model must be for.
     pub(crate) purpose: Option<Capability>,
+    /// Who asks, as far as its headers say.
+    pub(crate) asker: &'a Asker,
 }
 
 /// A body that has arrived.
@@ -51,7 +54,7 @@ pub(crate) async fn receive(
     context: &Arc<Context>,
     headers: &HeaderMap,
     mut body: Incoming,
-    expected: Expected<'_>,
+    expected: &Expected<'_>,
 ) -> Result<Received, Failure> {
     let form = expected.form;
     check_coding(headers, form)?;
@@ -67,7 +70,7 @@ pub(crate) async fn receive(
         intake.push(&bytes).await?;
         let named = expected.model.or_else(|| scan.as_ref()?.model());
         if loading.is_none() && !body.is_end_stream() {
-            loading = named.map(|name| load(context, name, expected.purpose)).transpose()?;
+            loading = named.map(|name| load(context, name, expected)).transpose()?.flatten();
         }
     }
     let found = match scan.map(Scan::finish).transpose() {
@@ -89,12 +92,12 @@ fn unscanned<T>(form: Form, error: &ScanError) -> Result<Option<T>, Failure> {
 }
 
 /// A body that has not arrived yet must not hold a lease; its model may load.
-fn load(context: &Arc<Context>, name: &str, purpose: Option<Capability>) -> Result<Loading, Failure> {
+fn load(context: &Arc<Context>, name: &str, expected: &Expected<'_>) -> Result<Option<Loading>, Failure> {
     let model = context.choose([name])?;
-    check_purpose(&model, purpose)?;
-    let model = model.id.clone();
+    check_purpose(&model, expected.purpose)?;
+    let Some(ask) = expected.asker.ask_early(model.id.clone()) else { return Ok(None) };
     let context = Arc::clone(context);
-    Ok(Box::pin(async move { context.handle.load(model).await }))
+    Ok(Some(Box::pin(async move { context.handle.make_resident(ask).await })))
 }
 
 /// Refuses what the model is not for, before anything is loaded for it.

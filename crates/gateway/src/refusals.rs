@@ -21,6 +21,7 @@ pub(crate) fn failure_of(refusal: Refusal) -> Failure {
                 Some(_) => Failure::ContextDenied { message, retry },
             }
         }
+        Refusal::GpuPaused { .. } => Failure::GpuPaused(message),
         Refusal::EngineBusy { .. } => Failure::EngineBusy(message),
         Refusal::QueueFull { .. } => Failure::QueueFull(message),
         Refusal::Cancelled => Failure::Cancelled(message),

@@ -39,6 +39,8 @@ pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) ->
         pid: None,
         phase,
         n_drainers: 0,
+        drained_for: vec![],
+        unload_at: None,
         leases: vec![],
         n_tickets: 0,
         pending: vec![],

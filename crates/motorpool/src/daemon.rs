@@ -19,10 +19,13 @@ use crate::{
     log, machine,
     model::store::{Presence, Store},
     settings::{self, Settings},
+    systemd::{self, Notifier},
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
-use motorpool_pool::{BreakerTerms, HealthTerms, Host, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, StartFault};
+use motorpool_pool::{
+    BreakerTerms, HealthTerms, Host, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, StartFault,
+};
 use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey};
 use motorpool_vocab::FailureClass;
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
@@ -107,6 +110,10 @@ fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Failure> {
             motorpool_catalog::OnDeadline::Refuse => OnDeadline::Refuse,
             motorpool_catalog::OnDeadline::Cut => OnDeadline::Cut,
         },
+        on_abandon: match config.load.abandon {
+            motorpool_catalog::Abandon::Finish => OnAbandon::Finish,
+            motorpool_catalog::Abandon::Abort => OnAbandon::Abort,
+        },
         // Two daemons that fail together do not come back together.
         seed: std::process::id().into(),
         load_slots: settings::load_slots(config.load.parallel)?,
@@ -157,11 +164,12 @@ async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Fail
         keeper: motorpool::keeper(),
         state: dirs.state.clone(),
         run: dirs.run.clone(),
-        environment: std::env::vars_os().collect(),
+        environment: std::env::vars_os().filter(|(name, _)| !systemd::is_for_us(name)).collect(),
         discover: Box::new(move |manifest| locate_programs(&for_programs, &config, manifest)),
         locate: Box::new(move |model| locate_model(&store, model)),
         calibrate: Box::new(move |program| calibration_of(&for_calibration, program)),
         devices: Devices { drivers, graphics, survey: survey_again(dirs, settings) },
+        panics: settings::panics()?,
         probes: ProbeTimes { liveness: settings.config.health.timeout, inference: settings.config.health.inference },
         on_denial: Box::new(move |denial| log::deny(format, denial)),
     };
@@ -188,6 +196,17 @@ fn cannot_open(error: OpenError) -> Failure {
     }
 }
 
+/// Where requests come in: the sockets that were passed, else what the configuration names.
+async fn doors(settings: &Settings) -> Result<Vec<(Bound, String)>, Failure> {
+    let mut doors = systemd::passed_sockets()?;
+    if doors.is_empty() {
+        for listen in &settings.config.server.listen {
+            doors.push(listen::bind(listen).await?);
+        }
+    }
+    Ok(doors)
+}
+
 /// A pool that serves.
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -199,6 +218,7 @@ pub(crate) struct Daemon {
     addresses: Vec<String>,
     control: PathBuf,
     grace: Duration,
+    notifier: Notifier,
 }
 
 impl Daemon {
@@ -209,8 +229,7 @@ impl Daemon {
         raise_descriptors();
         let handle = start_pool(dirs, settings).await?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-        for listen in &settings.config.server.listen {
-            let (bound, address) = listen::bind(listen).await?;
+        for (bound, address) in doors(settings).await? {
             listeners.push(match bound {
                 Bound::Tcp(listener) => Listener::Tcp(listener),
                 // For our own user alone, as the control socket is.
@@ -235,7 +254,9 @@ impl Daemon {
                 tracing::warn!("{}", fault.message);
             }
         }
-        Ok(Self { handle, gateway, stop, asked, addresses, control, grace: settings.config.shutdown.grace })
+        let notifier = Notifier::begin(&handle, &addresses);
+        let grace = settings.config.shutdown.grace;
+        Ok(Self { handle, gateway, stop, asked, addresses, control, grace, notifier })
     }
 
     /// Where it serves, as people write it.
@@ -266,6 +287,7 @@ impl Daemon {
     /// Takes nothing new, waits at most the grace for what runs, then ends all. A signal meanwhile cuts the wait.
     pub(crate) async fn end(self, signals: &mut Signals) {
         // The doors stay open until everything has ended: whoever asks hears that we are leaving, and operators see it.
+        self.notifier.stopping().await;
         tracing::info!("stopping: running requests have {} s", self.grace.as_secs());
         tokio::select! {
             _ = tokio::time::timeout(self.grace, self.handle.retire()) => {}

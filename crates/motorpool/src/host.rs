@@ -6,7 +6,7 @@
 //! | read, with memory of its own | a card of the size that was read |
 //! | only listed by an engine, and smaller than system memory | a card of that size: nobody reads it, so its list is its operator's word |
 //! | one that shares system memory | none: alone it makes the host unified, beside a card it is ignored |
-//! | cut into instances (MIG), or without figures | none, until its operator gives its size |
+//! | cut into instances (MIG: those are cards), or without figures | none, until its operator gives its size |
 use motorpool_broker::{Evidence, Platform, Seen, decide_shape};
 use motorpool_catalog::{Budget, Capacity, DescribedHost, Device, HostShape as Wanted, Spillover as Spill};
 use motorpool_devices::{DeviceKind, DeviceSource, Gpu, ToldBy};

@@ -21,6 +21,7 @@
 //!             locate: Box::new(|model| Ok(format!("/srv/models/{}.gguf", model.id).into())),
 //!             calibrate: Box::new(|_| Default::default()),
 //!             devices: supervisor::Devices::default(),
+//!             panics: Default::default(),
 //!             probes: supervisor::ProbeTimes::default(),
 //!             on_denial: Box::new(|denial| eprintln!("{denial}")),
 //!         };

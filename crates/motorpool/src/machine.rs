@@ -11,12 +11,12 @@
 use crate::{
     daemon::{is_used, locate_program},
     dirs::Dirs,
-    engine::devices::{Keep, list_of},
+    engine::devices::{Keep, Told, list_of},
     exit::{Exit, Failure, chain},
     host,
     settings::{self, Settings},
 };
-use motorpool_devices::{DeviceKind, Driver, EngineDevice, Gpu, Graphics, NoFigures, ToldBy};
+use motorpool_devices::{DeviceKind, DeviceSource, Driver, EngineDevice, Gpu, Graphics, NoFigures, ToldBy};
 use motorpool_pool::Host;
 use motorpool_supervisor::{Drivers, Found, Sighted};
 use std::{
@@ -89,20 +89,19 @@ pub(crate) async fn survey(
     let ram = motorpool_devices::observe_ram(Path::new("/"))
         .map_err(|error| Failure::new(Exit::Failed, chain(&error), "check that /proc is mounted"))?
         .usable();
-    // Beside a driver that hangs an engine would hang too: it is asked when that answers.
-    let answers = sighted.nvidia.is_some() && sighted.amd.is_some();
-    let lists = match fingerprint(&sighted).filter(|_| answers) {
-        Some(machine) => lists(dirs, settings, (&machine, keep)).await,
+    let devices = sighted.devices();
+    let lists = match fingerprint(&sighted) {
+        Some(machine) => lists(dirs, settings, Told { machine: &machine, devices: &devices, keep }).await,
         None => BTreeMap::new(),
     };
     // Whoever was not asked may see them all.
     let all_told = !lists.is_empty() && lists.values().all(Option::is_some);
     let lists = lists.into_iter().filter_map(|(program, list)| Some((program, list?))).collect();
     let mut notes = notes_of(&sighted);
-    let graphics = Graphics::new(sighted.devices(), lists);
+    let graphics = Graphics::new(devices, lists);
     let gpus = graphics.gpus(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
     let (usable, useless): (Vec<Gpu>, Vec<Gpu>) =
-        gpus.into_iter().partition(|gpu| !all_told || !gpu.listed_as.is_empty());
+        gpus.iter().cloned().partition(|gpu| !all_told || is_of_use(gpu, &gpus));
     let memory = host::Memory {
         ram,
         automatic: settings::budget_of_environment()?,
@@ -120,8 +119,17 @@ pub(crate) async fn survey(
     Ok(Machine { host, graphics, useless, notes })
 }
 
+/// Whether an engine can compute on it: one lists it, or would. Where a card is cut up, CUDA lists one instance and no
+/// whole card beside it, and never the card that is cut.
+pub(crate) fn is_of_use(gpu: &Gpu, all: &[Gpu]) -> bool {
+    let is_cut = |gpu: &Gpu| matches!(gpu.told_by, ToldBy::Driver(_, DeviceKind::Partitioned | DeviceKind::Instance));
+    let is_cuda = |gpu: &Gpu| gpu.listed_as.iter().any(|name| name.starts_with("CUDA"));
+    let hides = matches!(gpu.told_by, ToldBy::Driver(DeviceSource::Nvml, _)) && all.iter().any(is_cut);
+    !gpu.listed_as.is_empty() || (hides && all.iter().any(is_cuda))
+}
+
 /// The list of each program that is used, `None` where it has none.
-async fn lists(dirs: &Dirs, settings: &Settings, told: (&str, Keep)) -> BTreeMap<PathBuf, Option<Vec<EngineDevice>>> {
+async fn lists(dirs: &Dirs, settings: &Settings, told: Told<'_>) -> BTreeMap<PathBuf, Option<Vec<EngineDevice>>> {
     let mut lists = BTreeMap::new();
     for manifest in settings.catalog.manifests().filter(|manifest| is_used(settings, manifest)) {
         if let Ok(program) = locate_program(dirs, &settings.config, manifest) {
@@ -132,8 +140,12 @@ async fn lists(dirs: &Dirs, settings: &Settings, told: (&str, Keep)) -> BTreeMap
     lists
 }
 
-/// What changes when devices or drivers do; `None` where there is no sign of any device.
+/// What changes when devices or drivers do; `None` where no engine is to be asked: there is no sign of any device, or a
+/// driver hangs, beside which an engine would hang too.
 fn fingerprint(sighted: &Sighted) -> Option<String> {
+    if sighted.nvidia.is_none() || sighted.amd.is_none() {
+        return None;
+    }
     let mut text = String::new();
     if let Some(Driver::Loaded { version }) = sighted.nvidia.as_ref().map(|reading| &reading.driver) {
         let _ = write!(text, "{} ", version.as_deref().unwrap_or("nvidia"));
@@ -194,13 +206,15 @@ fn note_of(gpu: &Gpu, host: &Host) -> Note {
     let card = host.cards.iter().find(|card| gpu.is_called(&card.id));
     match (card, gpu.told_by) {
         (Some(card), _) => Note::Found(format!("graphics card {} with {}", called(gpu), card.total)),
+        (None, ToldBy::Driver(_, DeviceKind::Partitioned)) if host.cards.iter().any(|card| card.id.is_instance()) => {
+            Note::Found(format!("{} is cut into instances (MIG), which count instead of it", called(gpu)))
+        }
         (None, ToldBy::Driver(_, DeviceKind::Partitioned)) => Note::Amiss(format!(
-            "{} is cut into instances (MIG), which are not read: name one in [[device]] with its size to use it",
+            "{} is cut into instances (MIG) and none could be read: name one in [[device]] with its size to use it",
             called(gpu)
         )),
         (None, _)
-            if gpu.total.is_none()
-                && gpu.told_by != ToldBy::Driver(motorpool_devices::DeviceSource::Nvml, DeviceKind::SharesRam) =>
+            if gpu.total.is_none() && gpu.told_by != ToldBy::Driver(DeviceSource::Nvml, DeviceKind::SharesRam) =>
         {
             Note::Amiss(format!("{} does not tell its memory: give its size in [[device]] to use it", called(gpu)))
         }
@@ -215,7 +229,8 @@ fn called(gpu: &Gpu) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_vocab::Now;
+    use motorpool_devices::{DeviceReading, NvidiaReading};
+    use motorpool_vocab::{DeviceId, Now};
 
     #[test]
     fn only_numbered_nodes_of_devices_are_signs_of_one() {
@@ -227,6 +242,29 @@ mod tests {
         fs::create_dir_all(root.path().join("dev/nvidia1")).expect("made");
         assert_eq!(nodes(root.path()), ["card0", "nvidia1"]);
         assert!(nodes(&root.path().join("nowhere")).is_empty());
+    }
+
+    #[test]
+    fn no_engine_is_asked_beside_a_driver_that_hangs() {
+        let device = DeviceReading {
+            id: DeviceId("0000:03:00.0".into()),
+            source: DeviceSource::Amdgpu,
+            kind: DeviceKind::Card,
+            name: String::new(),
+            index: None,
+            pci: None,
+            visible_as: None,
+            taken_at: Now::ZERO,
+            memory: Err(NoFigures::Other("not asked".into())),
+            by_process: None,
+            shared: None,
+        };
+        let driver = Driver::NoLibrary { why: "none".into() };
+        let nvidia = NvidiaReading { driver, devices: vec![], unnamed: vec![] };
+        let well = Sighted { begun_at: Now::ZERO, nvidia: Some(nvidia), amd: Some(vec![device]) };
+        assert!(fingerprint(&well).is_some_and(|machine| machine.contains("0000:03:00.0")));
+        assert_eq!(fingerprint(&Sighted { nvidia: None, ..well.clone() }), None);
+        assert_eq!(fingerprint(&Sighted { amd: None, ..well }), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod progress;
 mod python;
 mod settings;
 mod status;
+mod systemd;
 
 use clap::Parser;
 use exit::{Exit, Failure};

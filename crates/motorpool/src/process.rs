@@ -1,6 +1,7 @@
 //! Programs that run to their end: [`Job`], and what its environment may hold.
 //!
 //! Each runs below a keeper of the supervisor, so that nothing of it outlives us, interrupted or not.
+use crate::systemd;
 use motorpool_supervisor::{RunError, Tool, ToolExit};
 use std::{
     ffi::{OsStr, OsString},
@@ -61,9 +62,11 @@ impl Job {
 
 /// Another Python's settings, service-manager sockets and engine settings stay out.
 fn may_pass(name: &OsStr) -> bool {
-    const NAMES: &[&str] =
-        &["NOTIFY_SOCKET", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"];
-    const FAMILIES: &[&str] = &["PYTHON", "LISTEN_", "WATCHDOG_", "LLAMA_ARG_", "MOTORPOOL_"];
+    const NAMES: &[&str] = &["VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"];
+    const FAMILIES: &[&str] = &["PYTHON", "LLAMA_ARG_", "MOTORPOOL_"];
+    if systemd::is_for_us(name) {
+        return false;
+    }
     let Some(name) = name.to_str() else { return false };
     !NAMES.contains(&name) && !FAMILIES.iter().any(|family| name.starts_with(family))
 }

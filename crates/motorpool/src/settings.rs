@@ -18,6 +18,7 @@ use motorpool_catalog::{
     overlay_models, parse_config, parse_host, parse_manifest, parse_model, shipped,
 };
 use motorpool_pool::LoadSlots;
+use motorpool_supervisor::Panics;
 use motorpool_vocab::ModelId;
 use std::{
     fs, io,
@@ -25,12 +26,15 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 const FILE: &str = "motorpool.toml";
 const SYSTEM: &str = "/etc/motorpool";
 const BUDGET: &str = "MOTORPOOL_CAPACITY_BUDGET_GB";
 const SERIALIZE: &str = "MOTORPOOL_SERIALIZE_GPU_LOADS";
+const PANIC_GUARD: &str = "MOTORPOOL_GPU_PANIC_GUARD";
+const PANIC_COOLDOWN: &str = "MOTORPOOL_GPU_PANIC_COOLDOWN_HOURS";
 
 /// Everything that files say.
 #[derive(Clone, Debug)]
@@ -52,6 +56,10 @@ pub(crate) enum SettingsError {
     Budget(#[source] BudgetText),
     #[error("{SERIALIZE} is `{0}`")]
     Serialize(String),
+    #[error("{PANIC_GUARD} is `{0}`")]
+    PanicGuard(String),
+    #[error("{PANIC_COOLDOWN} is `{0}`")]
+    PanicCooldown(String),
     #[error("defaults.model names no model")]
     Default(#[source] UnknownModel),
 }
@@ -67,7 +75,12 @@ impl From<SettingsError> for Failure {
             SettingsError::Budget(_) => {
                 Self::new(Exit::Config, what, "set it to a number of GiB such as 24, or unset it")
             }
-            SettingsError::Serialize(_) => Self::new(Exit::Config, what, "set it to `on` or `off`, or unset it"),
+            SettingsError::Serialize(_) | SettingsError::PanicGuard(_) => {
+                Self::new(Exit::Config, what, "set it to `on` or `off`, or unset it")
+            }
+            SettingsError::PanicCooldown(_) => {
+                Self::new(Exit::Config, what, "set it to a number of hours, 0 to 8760, or unset it")
+            }
             SettingsError::Default(_) => {
                 Self::new(Exit::Config, what, "correct it; `motorpool model list` shows the names")
             }
@@ -209,6 +222,33 @@ fn load_slots_of(serialize: Option<&str>, parallel: u32) -> Result<LoadSlots, Se
     Ok(if one_for_all { LoadSlots::OneForAll } else { per_device })
 }
 
+/// Where panics of the graphics driver are reported, and for how long one keeps engines off the GPU: on macOS, unless the
+/// environment says otherwise.
+pub(crate) fn panics() -> Result<Panics, SettingsError> {
+    let var = |name| std::env::var(name).ok();
+    let home = var("HOME").map(PathBuf::from);
+    let system = [PathBuf::from("/"), home.unwrap_or_default()].map(|top| top.join("Library/Logs/DiagnosticReports"));
+    let folders = if cfg!(target_os = "macos") { system.to_vec() } else { vec![] };
+    panics_of((var(PANIC_GUARD).as_deref(), var(PANIC_COOLDOWN).as_deref()), folders)
+}
+
+fn panics_of((guard, hours): (Option<&str>, Option<&str>), folders: Vec<PathBuf>) -> Result<Panics, SettingsError> {
+    let folders = match guard.map(str::trim) {
+        None | Some("" | "on") => folders,
+        Some("off") => vec![],
+        Some(other) => return Err(SettingsError::PanicGuard(other.to_owned())),
+    };
+    let within = |text: &str| {
+        let hours = text.parse().ok().filter(|hours: &f64| (0.0..=8760.0).contains(hours))?;
+        Duration::try_from_secs_f64(hours * 3600.0).ok()
+    };
+    let pause = match hours.map(str::trim) {
+        None | Some("") => Duration::from_hours(1),
+        Some(text) => within(text).ok_or_else(|| SettingsError::PanicCooldown(text.to_owned()))?,
+    };
+    Ok(Panics { folders, pause })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,6 +266,19 @@ mod tests {
         let by_platform = if cfg!(target_os = "macos") { LoadSlots::OneForAll } else { two };
         assert_eq!(load_slots_of(None, 2).ok(), Some(by_platform));
         assert!(matches!(load_slots_of(Some("yes"), 2), Err(SettingsError::Serialize(_))));
+    }
+
+    #[test]
+    fn the_pause_after_a_panic_of_the_graphics_driver_is_an_hour_or_what_the_environment_says() {
+        let of = |guard, hours| panics_of((guard, hours), vec!["/reports".into()]);
+        let panics = of(None, None).expect("the default");
+        assert_eq!((panics.folders.len(), panics.pause), (1, Duration::from_hours(1)));
+        assert!(of(Some("off"), None).expect("off").folders.is_empty());
+        assert_eq!(of(Some("on"), Some("0.5")).expect("half").pause, Duration::from_mins(30));
+        assert!(matches!(of(Some("no"), None), Err(SettingsError::PanicGuard(_))));
+        for hours in ["-1", "NaN", "inf", "soon", "9000"] {
+            assert!(matches!(of(None, Some(hours)), Err(SettingsError::PanicCooldown(_))), "{hours}");
+        }
     }
 
     #[test]

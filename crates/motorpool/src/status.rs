@@ -44,6 +44,8 @@ pub(crate) struct Engine {
     pub(crate) slots: Option<u32>,
     #[serde(default)]
     pub(crate) reserved_bytes: u64,
+    /// When it stops unless a request comes.
+    pub(crate) unload_in_ms: Option<u64>,
     pub(crate) last_exit: Option<LastExit>,
     pub(crate) trouble: Option<Trouble>,
 }

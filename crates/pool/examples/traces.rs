@@ -1,15 +1,19 @@
-//! Random traces of the pool, held against its properties: `traces [STEPS [SEED]]`.
+//! Random traces of the pool, held against its properties: `traces [STEPS [SEED]]`; and every order of a few steps of two
+//! engines: `traces orders DEPTH`.
 //!
 //! Continuous integration runs a million steps; ten million are `cargo run --release -p motorpool-pool --example traces
 //! -- 10000000`. A trace that breaks a property is shrunk and printed, as `motorpool sim` replays it.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program for developers")]
-use motorpool_pool::sim::{Broken, Dice, Run, Setting, Step, Trace, shrink};
+use motorpool_pool::sim::{Broken, Dice, Run, Setting, Step, Trace, exhaust, shrink};
 use std::{env, panic, process::ExitCode, time::Instant};
 
 /// Steps of one trace, before everything ends.
 const STEPS_OF_ONE: u64 = 400;
 
 fn main() -> ExitCode {
+    if env::args().nth(1).as_deref() == Some("orders") {
+        return orders(env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(6));
+    }
     let number = |n: usize, default| env::args().nth(n).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (n_steps, seed): (u64, u64) = (number(1, 1_000_000), number(2, 1));
     let begun = Instant::now();
@@ -26,6 +30,21 @@ fn main() -> ExitCode {
     let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
     println!("{done} steps from seed {seed} keep every property: {} steps a second", done * 1000 / ms);
     ExitCode::SUCCESS
+}
+
+fn orders(depth: usize) -> ExitCode {
+    let begun = Instant::now();
+    match exhaust(depth) {
+        Ok(n) => {
+            println!("{n} orders of {depth} steps keep every property, in {} s", begun.elapsed().as_secs());
+            ExitCode::SUCCESS
+        }
+        Err(found) => {
+            let (trace, broken) = *found;
+            println!("{broken}\n\n{trace}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The trace that the dice make, if it breaks a property.

@@ -3,11 +3,11 @@
 //! A ticket ends in exactly one place: [`Pool::end_ticket`] (P3). How it waits on drains is in `wait.rs`, how it gets
 //! its lease in `serve.rs`.
 use crate::{
-    Action, Ask, Pool, Refusal, RequestId, Want,
+    Action, Ask, OnAbandon, Pool, Refusal, RequestId, Want,
     entry::{EntryId, Phase, Ticket, Wait},
     pool::Mode,
 };
-use motorpool_vocab::{Lane, ModelId, Now};
+use motorpool_vocab::{Lane, ModelId, Now, StopReason};
 
 impl Pool {
     pub(crate) fn on_acquire(&mut self, now: Now, id: RequestId, ask: Ask) {
@@ -38,10 +38,11 @@ impl Pool {
         }
     }
 
-    /// Why one more may not wait, if that is so. Who only wants to find a model there does not count.
+    /// Why one more may not wait, if that is so. Who only wants to find a model there does not count, nor who is less
+    /// urgent: that waits as long as it must, and would lock others out.
     fn crowded(&self, ask: &Ask) -> Option<Refusal> {
         let terms = self.config.queue;
-        let lease = |t: &&Ticket| t.ask.want == Want::Lease;
+        let lease = |t: &&Ticket| t.ask.want == Want::Lease && t.ask.holder.lane <= ask.holder.lane;
         let of_it = |t: &&Ticket| t.ask.model == ask.model;
         if ask.want != Want::Lease || self.tickets.len() < terms.per_model.min(terms.in_all) {
             return None;
@@ -114,6 +115,9 @@ impl Pool {
             match &self.entries[ticket.entry].phase {
                 Phase::WaitsForRoom(_) => self.abandon_waiting(now, ticket.entry),
                 Phase::Admission(_) => self.withdraw(now, ticket.entry),
+                Phase::Starting(_) | Phase::Proving(_) if self.config.on_abandon == OnAbandon::Abort => {
+                    self.tear_down(now, ticket.entry, StopReason::Abandoned);
+                }
                 Phase::Idle
                 | Phase::Checking { .. }
                 | Phase::Starting(_)

@@ -56,6 +56,9 @@ impl Pool {
     /// It has its slots.
     pub(crate) fn begin_last_checks(&mut self, now: Now, entry: EntryId) {
         let Some(admission) = self.entries[entry].admission() else { return };
+        if self.is_paused(now, &admission.launch.claim) {
+            return self.refuse_paused(now, entry);
+        }
         if self.required(&admission.launch.claim).is_empty() {
             self.launch(now, entry);
         } else {
@@ -315,12 +318,12 @@ impl Pool {
         }
     }
 
-    /// A line without a child is given back at once.
+    /// A line without a child is given back at once. No byte came back by that, so nobody tries again for it.
     pub(crate) fn give_up_line(&mut self, now: Now, entry: EntryId) {
         let Some(admission) = self.entries[entry].admission() else { return };
         let (spawn, key) = (admission.spawn, self.entries[entry].key.clone());
         self.by_spawn.remove(&spawn);
-        self.release(spawn);
+        self.ledger.release(spawn);
         self.publish(now, EventKind::Released { key, spawn });
     }
 

@@ -4,13 +4,13 @@
 //! wants so many engines of a model has idle engines stopped that nobody asked to be there. One that finds no room is
 //! *deferred*: an event, never a denial. A ticket that joins makes it a build like any other.
 use crate::{
-    Pool,
+    Pool, Refusal,
     entry::{EntryId, Evicted, Phase},
     room::Spoken,
 };
 use motorpool_broker::{Candidate, Query, Room, pick_room};
 use motorpool_vocab::{EventKind, Now, StopReason};
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// A further attempt is made after so long, or when bytes came back.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -128,12 +128,17 @@ impl Pool {
         if self.awaits_dead(entry) {
             return;
         }
+        // Whoever waited for it left, and with them the right to drain.
+        self.drain_for(now, entry, &BTreeSet::new());
         let Some(mut room) = self.judge_attempt(now, entry, spoken) else { return };
         if self.is_drafted_anew(entry, &room) {
             let Some(again) = self.judge_attempt(now, entry, spoken) else { return };
             room = again;
         }
         self.note_placement(entry, &room);
+        if room.placement().is_some_and(|placement| self.is_paused(now, &placement.claim)) {
+            return self.refuse_paused(now, entry);
+        }
         let Some(Attempt { purpose, until }) = self.entries[entry].attempts.current else { return };
         let patient = purpose == Purpose::Reconcile && now < until;
         match room {
@@ -147,6 +152,8 @@ impl Pool {
             Room::Never(proof) => {
                 let denial = self.denial_for(entry, proof);
                 self.defer(now, entry, denial.to_string());
+                // Ambient work waits for room, not for what will never be.
+                self.refuse_all(now, entry, &Refusal::CapacityDenied(Box::new(denial)));
             }
             Room::Wait(_) | Room::Evict { .. } | Room::Drain { .. } => {
                 self.defer(now, entry, "there is no room without stopping others".into());

@@ -3,7 +3,7 @@
 //! A failed step undoes exactly the steps before it: a fault of the check holds nothing, a failed last check gives its
 //! line back at once, a failed start when its tree is gone and its devices agree (`reclaim.rs`). All joiners get the build's result or its error.
 use crate::{
-    Action, BuildId, Facts, HostShape, Launch, Pool, Refusal, StartFault,
+    Action, BuildId, Facts, HostShape, KeepAlive, Launch, Pool, Refusal, StartFault,
     correct::Account,
     entry::{Admission, Admitting, Drain, EntryId, Loading, MadeRoom, Phase, Serving, Waiting},
     health::Health,
@@ -99,7 +99,7 @@ impl Pool {
             split: (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split),
             claim,
         });
-        let (clamped, grown) = (waiting.draft.clamped_from, waiting.draft.grown_from);
+        let clamped = waiting.draft.clamped_from;
         let bytes = launch.claim.total();
         let LaunchPlan { context_per_slot, slots, .. } = launch.plan;
         let (step, made_room) = (Admitting::WaitsForSlot, MadeRoom::No);
@@ -109,16 +109,13 @@ impl Pool {
         if let Some(wanted) = clamped {
             self.publish(now, EventKind::ContextClamped { key: key.clone(), wanted, context_per_slot, slots });
         }
-        if let Some(from) = grown {
-            self.publish(now, EventKind::ContextGrown { key: key.clone(), from, context_per_slot, slots });
-        }
         self.publish(now, EventKind::Reserved { key, spawn, bytes });
     }
 
     /// Nothing stands in its way any more: the child is ordered.
     pub(crate) fn launch(&mut self, now: Now, entry: EntryId) {
         let Some(Admission { spawn, launch, waiting, .. }) = self.entries[entry].admission() else { return };
-        let (spawn, launch) = (*spawn, launch.clone());
+        let (spawn, launch, grown) = (*spawn, launch.clone(), waiting.draft.grown_from);
         let placement = waiting.placement.as_ref().expect("B2: a build has its line by its placement");
         let study = Study::new(&waiting.facts.learned, waiting.draft.plan, placement);
         let split = &placement.split;
@@ -135,6 +132,11 @@ impl Pool {
         self.studies.insert(spawn, study);
         self.launches.insert(spawn, launch.clone());
         self.entries[entry].phase = Phase::Starting(loading);
+        // Before, it could still be given up.
+        if let Some(from) = grown {
+            let LaunchPlan { context_per_slot, slots, .. } = launch.plan;
+            self.publish(now, EventKind::ContextGrown { key: launch.key.clone(), from, context_per_slot, slots });
+        }
         self.act(Action::Start { spawn, launch });
     }
 
@@ -193,6 +195,7 @@ impl Pool {
             drain: Drain::default(),
             n_background: 0,
             slots: Slots::default(),
+            keep: KeepAlive::of_model(self.entries[entry].model.idle_ttl),
             health: Health::new(now),
         };
         self.after_success(entry);

@@ -3,8 +3,8 @@
 //! A phase owns its data. What an entry's child is asked to become is the phase; who asked is in the tickets, the
 //! drain or the teardown.
 use crate::{
-    Ask, BuildId, Facts, Launch, RequestId, attempt::Attempts, backoff::Backoff, failure::Failures, fallback::Proving,
-    health::Health, reclaim::Free, session::Slots,
+    Ask, BuildId, Facts, KeepAlive, Launch, RequestId, attempt::Attempts, backoff::Backoff, failure::Failures,
+    fallback::Proving, health::Health, reclaim::Free, session::Slots,
 };
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
@@ -146,6 +146,8 @@ pub(crate) struct Serving {
     /// Leases that the pool granted and that are not interactive.
     pub(crate) n_background: u32,
     pub(crate) slots: Slots,
+    /// How long it is kept without a request, by the word of the last one.
+    pub(crate) keep: KeepAlive,
     pub(crate) health: Health,
 }
 

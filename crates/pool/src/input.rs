@@ -1,7 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    Build, CardSight, Denial, Experience, Facts, Host, LaunchPlan, Measured, MemorySight, Outlook, Probe, Probed,
-    Prospect, Refusal, Split,
+    Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight, Outlook,
+    Probe, Probed, Prospect, Refusal, Split,
 };
 use motorpool_catalog::Model;
 use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
@@ -37,6 +37,20 @@ pub struct Ask {
     /// How important it is among those that wait in its lane, and to those whose room it needs; the greater is first.
     /// `None`: 0 in the lane, the model's own to others.
     pub priority: Option<i32>,
+    /// Who says which slot of the engine is used.
+    pub slots: SlotChoice,
+    /// How long its engine is kept after it, unless a later request says otherwise; `None`: as its model says.
+    pub keep_alive: Option<KeepAlive>,
+}
+
+/// Who says which slot of an engine a request uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlotChoice {
+    /// The pool, for a session: the lease names it and the caller passes it on.
+    #[default]
+    Pool,
+    /// The engine, or the request itself: no slot is named, nor counted as taken.
+    Engine,
 }
 
 /// What an acquire ends with.
@@ -51,7 +65,9 @@ pub enum Want {
 impl Ask {
     /// A lease on `model` for `holder`, on the configured terms.
     pub fn lease(model: ModelId, holder: Holder) -> Self {
-        Self { model, want: Want::Lease, holder, drain_wait: None, queue_wait: None, replica: None, priority: None }
+        let (drain_wait, queue_wait, replica, priority) = (None, None, None, None);
+        let (slots, keep_alive) = (SlotChoice::default(), None);
+        Self { model, want: Want::Lease, holder, drain_wait, queue_wait, replica, priority, slots, keep_alive }
     }
 
     /// `model` made resident, on the configured terms.
@@ -241,6 +257,8 @@ pub enum Input {
     },
     /// The machine, or what the operator lets us use of it, is another from now on.
     Host(Host),
+    /// The graphics driver panicked; `None`: long enough ago.
+    GpuPause(Option<GpuPause>),
     /// A deadline is due.
     Tick,
 }

@@ -64,6 +64,7 @@ mod input;
 mod learned;
 mod outlook;
 mod overflow;
+mod pause;
 mod pool;
 mod pressure;
 mod queue;
@@ -90,7 +91,7 @@ pub use found::{Build, CardFigures, CardSight, Facts, Measured, MemorySight, Ten
 pub use health::{HealthTerms, Probe, Probed};
 pub use input::{
     Action, Answer, Ask, BuildId, Direction, Exit, Force, Grant, Held, Input, Launch, Reconciled, RequestId,
-    StartFault, Want,
+    SlotChoice, StartFault, Want,
 };
 pub use learned::Lessons;
 pub use motorpool_broker::{
@@ -99,10 +100,11 @@ pub use motorpool_broker::{
     Placement, Policy, Proof, RefusedContext, Reported, Side, SizedBy, Source, Spillover, Split, Which,
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
+pub use pause::GpuPause;
 pub use pool::{Pool, PoolConfig};
 pub use queue::{Affinity, Descent, Occupied, Queued, Quiet, pick_ticket};
 pub use refusal::Refusal;
 pub use replica::{ReplicaLoad, ReplicaStanding, pick_replica};
 pub use slot::LoadSlots;
 pub use subject::subject;
-pub use terms::{OnDeadline, QueueTerms, ScaleTerms};
+pub use terms::{KeepAlive, OnAbandon, OnDeadline, QueueTerms, ScaleTerms};

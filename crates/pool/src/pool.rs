@@ -1,6 +1,7 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
-    Action, Answer, BuildId, Input, Launch, LoadSlots, OnCpuFallback, OnDeadline, QueueTerms, RequestId, ScaleTerms,
+    Action, Answer, BuildId, GpuPause, Input, Launch, LoadSlots, OnAbandon, OnCpuFallback, OnDeadline, QueueTerms,
+    RequestId, ScaleTerms,
     breaker::BreakerTerms,
     correct::Account,
     entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Turn, Wait},
@@ -50,6 +51,8 @@ pub struct PoolConfig {
     pub scale: ScaleTerms,
     /// What becomes of an engine that did not drain in time.
     pub on_deadline: OnDeadline,
+    /// What becomes of a load that nobody waits for any more.
+    pub on_abandon: OnAbandon,
     /// Where the jitter of retries begins.
     pub seed: u64,
     /// From the end of a child until its devices have to have given its memory back (5 s).
@@ -80,6 +83,7 @@ impl Default for PoolConfig {
             queue: QueueTerms::default(),
             scale: ScaleTerms::default(),
             on_deadline: OnDeadline::default(),
+            on_abandon: OnAbandon::default(),
             seed: 0,
             reclaim_within: Duration::from_secs(5),
             load_slots: LoadSlots::default(),
@@ -119,6 +123,7 @@ pub struct Pool {
     pub(crate) reclaims: Reclaims,
     pub(crate) pressures: Pressures,
     pub(crate) sights: Sights,
+    pub(crate) gpu_pause: Option<GpuPause>,
     pub(crate) mode: Mode,
     pub(crate) releases: Vec<Release>,
     /// When the last input was taken.
@@ -175,6 +180,7 @@ impl Pool {
             reclaims: Reclaims::default(),
             pressures: Pressures::default(),
             sights: Sights::default(),
+            gpu_pause: None,
             mode: Mode::Open,
             releases: Vec::new(),
             at: Now::ZERO,
@@ -218,6 +224,7 @@ impl Pool {
             Input::Move { id, ticket, direction } => self.on_move(now, id, (ticket, direction)),
             Input::Host(host) => self.on_host(now, host),
             Input::Cards { begun_at, cards } => self.on_cards(now, begun_at, &cards),
+            Input::GpuPause(pause) => self.gpu_pause = pause,
             Input::Tick => {}
         }
         self.on_due(now);
@@ -243,6 +250,7 @@ impl Pool {
     fn on_host(&mut self, now: Now, host: Host) {
         let _ = self.ledger.set_bounds(host.bounds());
         self.config.host = host;
+        self.sights.are_of_another_host();
         self.forget_fallbacks();
         self.observe_cards();
         self.readmit(now);

@@ -9,6 +9,11 @@
 //! one goes by what is read after the bytes of the last one are back. Nothing busy is touched, and nothing pinned. A card
 //! that we filled ourselves is not under pressure: what we leave to others is free there.
 //!
+//! How long tasks stood still is an average that forgets over 10 s: after one engine went it still tells of the time
+//! before. Alone, while enough is available, it says something new only two of its windows after that one's bytes are
+//! back, by when it has forgotten 86 %: the spec's "re-read between" is a reading of what is now. What is available is of
+//! now at once, so that memory that is really short does not wait for the average.
+//!
 //! A pool that cannot be read is not judged; a card that is lost is forgotten.
 use crate::{Pool, entry::EntryId};
 use motorpool_broker::{Candidate, Place};
@@ -31,6 +36,8 @@ const STALLED_ENDS: u16 = 667;
 const IDLE_FOR: Duration = Duration::from_mins(1);
 /// A reading of system memory does not say when it began; one that comes so much later did so after.
 const READ_WITHIN: Duration = Duration::from_secs(5);
+/// For so long standing still tells of the time before as well: two windows of the kernel's average.
+const STALLS_TOLD_WITHIN: Duration = Duration::from_secs(20);
 
 /// Where memory runs low.
 #[derive(Debug, Default)]
@@ -88,8 +95,8 @@ fn level_of_stalls(stalled: u16) -> Level {
 impl Pool {
     /// System memory was read.
     pub(crate) fn press_by_memory(&mut self, now: Now, available: Option<Bytes>, stalled: Option<u16>) {
-        let levels = [available.map(|free| level_of(free, self.config.host.ram)), stalled.map(level_of_stalls)];
-        let levels: Vec<Level> = levels.into_iter().flatten().collect();
+        let of_available = available.map(|free| level_of(free, self.config.host.ram));
+        let levels: Vec<Level> = of_available.into_iter().chain(stalled.map(level_of_stalls)).collect();
         if levels.is_empty() {
             return;
         }
@@ -100,7 +107,11 @@ impl Pool {
         } else {
             Level::Between
         };
-        let is_fresh = |after: Now| now >= after.after(READ_WITHIN);
+        let within = match of_available {
+            Some(Level::Low | Level::Between) => READ_WITHIN,
+            Some(Level::Fine) | None => STALLS_TOLD_WITHIN,
+        };
+        let is_fresh = |after: Now| now >= after.after(within);
         self.press(now, (Place::SystemMemory, available), level, is_fresh);
     }
 

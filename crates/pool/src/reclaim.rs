@@ -9,6 +9,8 @@
 //!
 //! A card agrees in a look that began after the child was gone: where the driver tells what each process holds, when it
 //! shows none of this one; else when at least 90 % of what was reserved for it there is free again since its stop began.
+//! Then nobody knows whose bytes came back: what was counted for one child counts for no other, so that two that stop at
+//! the same time return no more than what is free again.
 //!
 //! * **B4** a line is released only when the tree is reaped and each of its cards agrees, or cannot be read, or the time
 //!   is over. A card that is missing for less than 15 s is waited for; one that was never read, is lost or unknown could
@@ -57,8 +59,16 @@ pub(crate) struct Reclaim {
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     bytes: Bytes,
-    /// What was free there when the stop began, if that was seen.
+    /// What was free there when the stop began, if that was seen, and what came back for others since.
     free_before: Option<Bytes>,
+}
+
+/// What came back for one child on a card that tells totals only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rise {
+    /// What was free before it.
+    from: Bytes,
+    bytes: Bytes,
 }
 
 impl Reclaims {
@@ -114,21 +124,34 @@ impl Pool {
                 *before = figures.free.min(*before);
             }
         }
-        let sights = &self.sights;
-        let mut agreed = Vec::new();
-        for (spawn, reclaim) in self.reclaims.all.iter_mut().filter(|(_, r)| r.gone_at <= begun_at) {
-            reclaim.cards.retain(|id, awaited| match sights.figures(id) {
-                Some(figures) => match &figures.by_spawn {
-                    Some(shown) => shown.get(spawn).is_some_and(|bytes| !bytes.is_zero()),
-                    None => !awaited.is_back(figures.free),
-                },
-                None => sights.is_readable(id),
-            });
-            agreed.extend(reclaim.cards.is_empty().then_some(*spawn));
-        }
+        let after_end = self.reclaims.all.iter().filter(|(_, reclaim)| reclaim.gone_at <= begun_at);
+        let mut agreed: Vec<Spawn> = after_end.map(|(spawn, _)| *spawn).collect();
+        agreed.retain(|spawn| self.agrees(*spawn));
         for spawn in agreed {
             self.end_reclaim(now, spawn);
         }
+    }
+
+    /// Whether every card has agreed about `spawn`, by the last look.
+    fn agrees(&mut self, spawn: Spawn) -> bool {
+        let Some(reclaim) = self.reclaims.all.get_mut(&spawn) else { return false };
+        let (sights, mut rises) = (&self.sights, Vec::new());
+        reclaim.cards.retain(|id, awaited| {
+            let Some(figures) = sights.figures(id) else { return sights.is_readable(id) };
+            if let Some(shown) = &figures.by_spawn {
+                return shown.get(&spawn).is_some_and(|bytes| !bytes.is_zero());
+            }
+            let rise = awaited.rise(figures.free);
+            rises.extend(rise.map(|rise| (id.clone(), rise)));
+            rise.is_none()
+        });
+        let is_empty = reclaim.cards.is_empty();
+        for (id, rise) in rises {
+            let awaited = self.reclaims.all.values_mut().filter_map(|r| r.cards.get_mut(&id)?.free_before.as_mut());
+            let stopping = self.teardowns.values_mut().filter_map(|teardown| teardown.free_before.get_mut(&id));
+            awaited.chain(stopping).for_each(|before| *before = rise.taken_from(*before));
+        }
+        is_empty
     }
 
     pub(crate) fn on_due_reclaims(&mut self, now: Now) {
@@ -176,24 +199,67 @@ impl Pool {
 }
 
 impl Awaited {
-    /// Whether enough is free again. Where nobody saw what was free before, only time tells.
-    fn is_back(self, free: Bytes) -> bool {
-        let risen = self.free_before.map(|before| free.saturating_sub(before));
-        risen.is_some_and(|risen| risen >= self.bytes.per_mille(BACK_FROM))
+    /// What came back of it, once that is enough. Where nobody saw what was free before, only time tells.
+    fn rise(&self, free: Bytes) -> Option<Rise> {
+        let from = self.free_before?;
+        let risen = free.saturating_sub(from);
+        (risen >= self.bytes.per_mille(BACK_FROM)).then(|| Rise { from, bytes: risen.min(self.bytes) })
+    }
+}
+
+impl Rise {
+    /// Where what comes back for another child counts from, that counted from `before`: the bytes of this one that
+    /// came back above it are not its own.
+    fn taken_from(self, before: Bytes) -> Bytes {
+        before.max(before.min(self.from).saturating_add(self.bytes))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn nine_tenths_of_what_was_reserved_must_be_free_again() {
         let awaited = |free_before| Awaited { bytes: Bytes::mib(1000), free_before };
         let before = Some(Bytes::mib(500));
-        assert!(awaited(before).is_back(Bytes::mib(1400)));
-        assert!(!awaited(before).is_back(Bytes::mib(1399)));
-        assert!(!awaited(before).is_back(Bytes::ZERO));
-        assert!(!awaited(None).is_back(Bytes::MAX), "nobody saw what was free before");
+        assert_eq!(awaited(before).rise(Bytes::mib(1400)).map(|rise| rise.bytes), Some(Bytes::mib(900)));
+        assert_eq!(awaited(before).rise(Bytes::mib(4000)).map(|rise| rise.bytes), Some(Bytes::mib(1000)));
+        assert_eq!(awaited(before).rise(Bytes::mib(1399)), None);
+        assert_eq!(awaited(before).rise(Bytes::ZERO), None);
+        assert_eq!(awaited(None).rise(Bytes::MAX), None, "nobody saw what was free before");
+    }
+
+    #[test]
+    fn what_came_back_for_one_is_taken_from_what_came_back_since_another_stopped_and_no_more() {
+        let rise = Rise { from: Bytes::gib(10), bytes: Bytes::gib(6) };
+        let cases = [(10, 16), (5, 11), (12, 16), (16, 16), (20, 20)];
+        for (before, after) in cases {
+            assert_eq!(rise.taken_from(Bytes::gib(before)), Bytes::gib(after), "{before}");
+        }
+    }
+
+    proptest! {
+        /// Children stop one after another while more and more is free.
+        #[test]
+        fn never_more_is_returned_than_what_came_back(
+            steps in prop::collection::vec((0u64..40, prop::option::of(1u64..60)), 1..30),
+        ) {
+            let (begun, mut free, mut returned) = (Bytes::mib(100), Bytes::mib(100), Bytes::ZERO);
+            let mut awaited: Vec<Awaited> = Vec::new();
+            for (more, stops) in steps {
+                free = free.saturating_add(Bytes::mib(more));
+                while let Some((at, rise)) = (0..).zip(&awaited).find_map(|(at, a)| Some((at, a.rise(free)?))) {
+                    awaited.remove(at);
+                    returned = returned.saturating_add(rise.bytes);
+                    for before in awaited.iter_mut().filter_map(|other| other.free_before.as_mut()) {
+                        *before = rise.taken_from(*before);
+                    }
+                }
+                awaited.extend(stops.map(|mib| Awaited { bytes: Bytes::mib(mib), free_before: Some(free) }));
+                prop_assert!(returned <= free.saturating_sub(begun), "{returned} of {}", free.saturating_sub(begun));
+            }
+        }
     }
 }

@@ -40,6 +40,17 @@ pub enum Refusal {
         /// Why.
         fault: StartFault,
     },
+    /// The graphics driver panicked a short time ago.
+    GpuPaused {
+        /// The engine.
+        key: EngineKey,
+        /// When it panicked, as people write it.
+        happened: String,
+        /// What of the driver its report names.
+        signature: String,
+        /// How long the pause goes on.
+        within: Duration,
+    },
     /// It failed to start too often: nothing is started for a while.
     BreakerOpen {
         /// The engine.
@@ -77,6 +88,11 @@ impl fmt::Display for Refusal {
                 write!(f, "engine {key} did not start ({}): {}", fault.class, fault.message)?;
                 cure_of(fault.class).map_or(Ok(()), |cure| write!(f, "; {cure}"))
             }
+            Self::GpuPaused { key, happened, signature, within } => write!(
+                f,
+                "the graphics driver panicked at {happened} ({signature}); engine {key} is not started on it for {} min more",
+                within.as_secs().div_ceil(60)
+            ),
             Self::BreakerOpen { key, fault, retry_in } => write!(
                 f,
                 "engine {key} failed to start too often, and is not started again for {} s; the last time ({}): {}; \

@@ -6,13 +6,13 @@
 use crate::{
     Denial, Pool,
     build::Growth,
-    entry::{EntryId, Evicted, Phase, Serving, Step, Waiting},
+    entry::{Admission, Admitting, EntryId, Evicted, Phase, Serving, Step, Waiting},
 };
 use motorpool_broker::{
     Candidate, Measured, Proof, Query, RefusedContext, Room, Standing, Which, pick_room, refused_context,
 };
 use motorpool_vocab::{Bytes, Claim, CloseIfIdle, EngineKey, EventKind, Now, Spawn, StopReason};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 /// What the builds judged so far have laid claim to.
 #[derive(Default)]
@@ -57,6 +57,9 @@ impl Pool {
             room = again;
         }
         self.note_placement(entry, &room);
+        if room.placement().is_some_and(|placement| self.is_paused(now, &placement.claim)) {
+            return self.refuse_paused(now, entry);
+        }
         if !matches!(room, Room::Fits(_)) && self.is_better_elsewhere(now, entry, &room) {
             return;
         }
@@ -75,6 +78,9 @@ impl Pool {
             Room::Wait(placement) => {
                 self.drain_for(now, entry, &BTreeSet::new());
                 spoken.claims.push(placement.claim);
+            }
+            Room::Evict { set, .. } | Room::Drain { set, .. } if self.withdraw_attempts(now, &set) > 0 => {
+                return self.settle_build(now, entry, spoken);
             }
             Room::Evict { set, placement } => {
                 if self.evict_idle(now, &set, StopReason::Evicted) == Evicted::All {
@@ -151,7 +157,28 @@ impl Pool {
         if spoken.drains.contains(&victim) {
             return None;
         }
-        self.candidate_unless(now, victim, || self.is_protected(now, entry, victim))
+        let attempt = || self.attempt_as_candidate(victim);
+        self.candidate_unless(now, victim, || self.is_protected(now, entry, victim)).or_else(attempt)
+    }
+
+    /// A build that nobody waits for, and that has not begun to load, stands before every engine: nothing is lost.
+    fn attempt_as_candidate(&self, victim: EntryId) -> Option<Candidate> {
+        let target = &self.entries[victim];
+        let waits = |admission: &&Admission| admission.step == Admitting::WaitsForSlot;
+        let admission = target.admission().filter(waits).filter(|_| self.is_background(victim))?;
+        let (key, standing, reload) = (target.key.clone(), Standing::Idle, Duration::ZERO);
+        Some(Candidate { spawn: admission.spawn, key, standing, hits: 0, last_use: Now::ZERO, reload })
+    }
+
+    /// Builds among `set` that have no child yet give their lines back at once. How many.
+    fn withdraw_attempts(&mut self, now: Now, set: &[Spawn]) -> usize {
+        let of_it = |spawn: &Spawn| self.entry_of(*spawn).filter(|entry| self.entries[*entry].admission().is_some());
+        let going: Vec<_> = set.iter().filter_map(of_it).collect();
+        let n = going.len();
+        for entry in going {
+            self.withdraw(now, entry);
+        }
+        n
     }
 
     /// `victim` as a candidate; a busy one only if it is not protected.

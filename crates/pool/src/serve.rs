@@ -4,7 +4,7 @@
 //! certain replica waits for that; one whose session is bound to another replica goes elsewhere once it waited as long
 //! as makes a further replica start: a prompt evaluated again costs less than a turn behind others.
 use crate::{
-    Action, Grant, Pool, RequestId, Want,
+    Action, Grant, KeepAlive, Pool, RequestId, SlotChoice, Want,
     entry::{EntryId, LeaseLine, Serving, Ticket, Wait},
     queue::{Affinity, Descent, Occupied, Queued, Quiet, in_order, pick_ticket},
 };
@@ -17,6 +17,7 @@ impl Pool {
             target.hit(now);
             target.last_work = Some(now);
             target.last_actor.clone_from(&holder.actor);
+            self.keep(entry, None);
         }
         self.leases.insert(id, LeaseLine { spawn, holder, slot: None });
     }
@@ -169,7 +170,8 @@ impl Pool {
     fn grant(&mut self, now: Now, id: RequestId, entry: EntryId) {
         let ask = self.end_ticket(now, id).ask;
         let holder = Holder { since: now, ..ask.holder };
-        let slot = self.slot_for(now, entry, &holder);
+        self.keep(entry, ask.keep_alive);
+        let slot = if ask.slots == SlotChoice::Pool { self.slot_for(now, entry, &holder) } else { None };
         let target = &mut self.entries[entry];
         target.hit(now);
         target.last_actor.clone_from(&holder.actor);
@@ -181,10 +183,19 @@ impl Pool {
         serving.n_background += u32::from(holder.lane != Lane::Interactive);
         let (spawn, endpoint, gate) = (serving.spawn, serving.endpoint.clone(), serving.gate.clone());
         if let Some(session) = &holder.session {
-            self.sessions.bind(now, (&ask.model, session), (replica, slot.map(|slot| (spawn, slot))));
+            self.sessions.bind(now, (&ask.model, session), (replica, spawn, slot));
         }
         self.leases.insert(id, LeaseLine { spawn, holder, slot });
         self.act(Action::Grant { id, grant: Grant { key, spawn, endpoint, gate, slot } });
+    }
+
+    /// What the last request says of how long its engine is kept; one that says nothing, as the model says.
+    fn keep(&mut self, entry: EntryId, wish: Option<KeepAlive>) {
+        let target = &mut self.entries[entry];
+        let keep = wish.unwrap_or(KeepAlive::of_model(target.model.idle_ttl));
+        if let Some(serving) = target.serving_mut() {
+            serving.keep = keep;
+        }
     }
 
     /// The slot of a request that belongs to a session; the lease is counted in already.

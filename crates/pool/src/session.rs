@@ -54,11 +54,13 @@ impl Sessions {
         self.n_at.get(&(model.clone(), replica)).copied().unwrap_or(0)
     }
 
-    /// The session has a lease of a replica, and perhaps a slot of its child.
-    pub(crate) fn bind(&mut self, now: Now, name: (&ModelId, &str), to: (u32, Option<(Spawn, u32)>)) {
+    /// The session has a lease of a replica, of this child, and perhaps of a certain slot. Where the engine chose the
+    /// slot, the one before is the best guess.
+    pub(crate) fn bind(&mut self, now: Now, name: (&ModelId, &str), to: (u32, Spawn, Option<u32>)) {
+        let (replica, spawn, slot) = to;
+        let slot = slot.or_else(|| self.slot_of(now, name.0, (name.1, spawn))).map(|slot| (spawn, slot));
         let name: Name = (name.0.clone(), name.1.into());
         self.forget(&name);
-        let (replica, slot) = to;
         self.bound.insert(name.clone(), Bound { replica, slot, last_use: now });
         *self.n_at.entry((name.0.clone(), replica)).or_default() += 1;
         self.by_use.insert((now, name));
@@ -148,7 +150,7 @@ mod tests {
     #[test]
     fn a_session_is_known_until_an_hour_after_its_last_lease() {
         let (mut sessions, m) = (Sessions::default(), model("m"));
-        sessions.bind(at(0), (&m, "s"), (2, Some((Spawn(7), 3))));
+        sessions.bind(at(0), (&m, "s"), (2, Spawn(7), Some(3)));
         assert_eq!(sessions.replica_of(at(3599), &m, "s"), Some(2));
         assert_eq!(sessions.slot_of(at(3599), &m, ("s", Spawn(7))), Some(3));
         assert_eq!(sessions.slot_of(at(3599), &m, ("s", Spawn(8))), None, "another child holds nothing of it");
@@ -159,24 +161,34 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_that_the_engine_chose_does_not_make_the_known_one_forgotten() {
+        let (mut sessions, m) = (Sessions::default(), model("m"));
+        sessions.bind(at(0), (&m, "s"), (0, Spawn(7), Some(3)));
+        sessions.bind(at(1), (&m, "s"), (0, Spawn(7), None));
+        assert_eq!(sessions.slot_of(at(2), &m, ("s", Spawn(7))), Some(3));
+        sessions.bind(at(3), (&m, "s"), (0, Spawn(8), None));
+        assert_eq!(sessions.slot_of(at(4), &m, ("s", Spawn(8))), None, "another child");
+    }
+
+    #[test]
     fn there_are_never_more_than_so_many_and_the_least_recently_used_go() {
         let (mut sessions, m) = (Sessions::default(), model("m"));
         for n in 0..MOST as u64 + 10 {
-            sessions.bind(at(n / 100), (&m, &format!("{n:06}")), (0, None));
+            sessions.bind(at(n / 100), (&m, &format!("{n:06}")), (0, Spawn(1), None));
         }
         assert_eq!((sessions.bound.len(), sessions.by_use.len()), (MOST, MOST));
         assert_eq!(sessions.n_at(&m, 0) as usize, MOST);
         assert_eq!(sessions.replica_of(at(41), &m, "000009"), None);
         assert_eq!(sessions.replica_of(at(41), &m, "000010"), Some(0));
-        sessions.bind(at(41 + 3600), (&m, "new"), (1, None));
+        sessions.bind(at(41 + 3600), (&m, "new"), (1, Spawn(1), None));
         assert_eq!((sessions.bound.len(), sessions.n_at(&m, 0), sessions.n_at(&m, 1)), (1, 0, 1));
     }
 
     #[test]
     fn sessions_of_a_replica_that_is_not_wanted_are_free() {
         let (mut sessions, m) = (Sessions::default(), model("m"));
-        sessions.bind(at(0), (&m, "a"), (0, None));
-        sessions.bind(at(0), (&m, "b"), (1, None));
+        sessions.bind(at(0), (&m, "a"), (0, Spawn(1), None));
+        sessions.bind(at(0), (&m, "b"), (1, Spawn(1), None));
         sessions.forget_replica(&m, 1);
         assert_eq!([sessions.replica_of(at(1), &m, "a"), sessions.replica_of(at(1), &m, "b")], [Some(0), None]);
         assert_eq!((sessions.n_at(&m, 0), sessions.n_at(&m, 1)), (1, 0));

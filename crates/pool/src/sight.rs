@@ -7,7 +7,9 @@
 //!                            └─────────────── read ◄── Lost: unknown at once ◄── any of them
 //! ```
 //!
-//! The old figure is never used: trusted, the ledger alone decides; unknown, no new claim goes there. Where the
+//! The old figure is never used: trusted, the ledger alone decides; unknown, no new claim goes there. A look that does not
+//! come at all is no reading of any card: 15 s after the last one began its figures are too old to be used, and so long is
+//! as long as a card that is missing is trusted. Where the
 //! operator said how much there is, a pool that cannot be read is trusted however long that lasts; a card that is lost
 //! never is.
 //!
@@ -33,6 +35,18 @@ pub(crate) struct Sights {
     figures: BTreeMap<DeviceId, CardFigures>,
     /// When that look began.
     begun_at: Option<Now>,
+    next_look: NextLook,
+}
+
+/// Until when the next look at the cards has to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum NextLook {
+    /// There was no card so far.
+    #[default]
+    Unasked,
+    By(Now),
+    /// It did not come, and nothing more follows from that.
+    Overdue,
 }
 
 /// How the last readings of one pool went.
@@ -94,12 +108,24 @@ impl Sights {
         matches!(self.pools.get(&Place::Card(id.clone())), Some(Last::Read | Last::MissingSince(_)))
     }
 
-    /// When trust in a pool that is missing ends.
+    /// The cards may be others now: the next look counts from now on, if the one before is overdue.
+    pub(crate) fn are_of_another_host(&mut self) {
+        if self.next_look == NextLook::Overdue {
+            self.next_look = NextLook::Unasked;
+        }
+    }
+
+    /// When trust in a pool that is missing ends, or in the last look.
     pub(crate) fn trust_ends(&self) -> impl Iterator<Item = Now> + '_ {
-        self.pools.values().filter_map(|last| match last {
+        let pools = self.pools.values().filter_map(|last| match last {
             Last::MissingSince(since) => Some(since.after(TRUSTED_WITHIN)),
             Last::Read | Last::Unread | Last::Lost => None,
-        })
+        });
+        let look = match self.next_look {
+            NextLook::By(at) => Some(at),
+            NextLook::Unasked | NextLook::Overdue => None,
+        };
+        pools.chain(look)
     }
 }
 
@@ -121,6 +147,7 @@ impl Pool {
             return;
         }
         self.sights.begun_at = Some(begun_at);
+        self.sights.next_look = NextLook::By(begun_at.after(TRUSTED_WITHIN));
         self.correct_by_cards(now, begun_at, cards);
         self.sights.figures.clear();
         for id in self.card_ids() {
@@ -152,6 +179,13 @@ impl Pool {
 
     /// Trust ends by time, too.
     pub(crate) fn on_due_sights(&mut self, now: Now) {
+        match self.sights.next_look {
+            NextLook::Unasked if !self.ledger.bounds().cards.is_empty() => {
+                self.sights.next_look = NextLook::By(now.after(TRUSTED_WITHIN));
+            }
+            NextLook::By(at) if at <= now => self.miss_look(now, at),
+            NextLook::Unasked | NextLook::By(_) | NextLook::Overdue => {}
+        }
         let after = |(place, last): (&Place, &Last)| (*last != last.at(now)).then(|| (place.clone(), last.at(now)));
         let changed: Vec<_> = self.sights.pools.iter().filter_map(after).collect();
         for (place, last) in changed {
@@ -159,6 +193,22 @@ impl Pool {
             let sight = self.sight_of(&place);
             let _ = self.ledger.observe(Reading { place, sight });
         }
+    }
+
+    /// No look came until `at`: what the last one showed is no figure any more, and no card has been read since.
+    fn miss_look(&mut self, now: Now, at: Now) {
+        self.sights.next_look = NextLook::Overdue;
+        self.sights.figures.clear();
+        for id in self.card_ids() {
+            let place = Place::Card(id);
+            let was_read = self.sights.pools.get(&place) == Some(&Last::Read);
+            self.note(now, place.clone(), Came::Failed);
+            if was_read {
+                self.sights.pools.insert(place, Last::Unread);
+            }
+        }
+        self.observe_cards();
+        self.press_by_cards(now, at);
     }
 
     fn note(&mut self, now: Now, place: Place, came: Came) {

@@ -4,10 +4,12 @@
 //! its room, and with it its line, takes the slots of *all* devices that it claims at once or none; one without a device
 //! takes that of system memory. It holds them from the last checks before its start until it is ready or has failed.
 //!
-//! * First come, first served, by the order in which lines were reserved. A build that waits for one of its slots keeps
-//!   the place in the others: nobody younger overtakes it there, and builds that share no slot with it go on.
+//! * First come, first served, by the order in which lines were reserved; builds that nobody waits for come last. A build
+//!   that waits for one of its slots keeps the place in the others: nobody younger overtakes it there, and builds that
+//!   share no slot with it go on.
 //! * Slots are taken together by whoever comes first, so no two builds wait for each other.
-//! * A load waits only for loads: nobody is stopped for a slot, and what waits for a slot is not a victim.
+//! * A load waits only for loads: nobody is stopped for a slot. What waits for one is not a victim, unless nobody waits
+//!   for it: its line is the first to go when somebody needs the room (`room.rs`).
 //! * Who holds what is not kept: it follows from the phases of the entries. A load that failed, was told to end or was
 //!   left by everybody has another phase, so its slots are free.
 use crate::{
@@ -62,12 +64,12 @@ impl Pool {
     }
 
     fn waiting_for_slots(&self) -> Vec<(Spawn, EntryId)> {
-        let waits = |(id, e): (EntryId, &crate::entry::Entry)| match &e.phase {
-            Phase::Admission(admission) if admission.step == Admitting::WaitsForSlot => Some((admission.spawn, id)),
-            _ => None,
+        let waits = |(id, e): (EntryId, &crate::entry::Entry)| {
+            let admission = e.admission().filter(|admission| admission.step == Admitting::WaitsForSlot)?;
+            Some((admission.spawn, id))
         };
         let mut waiting: Vec<_> = self.entries.iter().filter_map(waits).collect();
-        waiting.sort_unstable();
+        waiting.sort_unstable_by_key(|(spawn, entry)| (self.is_background(*entry), *spawn));
         waiting
     }
 

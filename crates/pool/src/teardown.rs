@@ -37,6 +37,7 @@ impl Pool {
         self.forget_drains_of(entry);
         self.by_spawn.remove(&spawn);
         self.entries[entry].attempts.end();
+        self.settle_debts(entry);
         self.entries[entry].phase = Phase::Stopping { spawn };
         self.wait_for_turn(entry);
         self.publish(now, EventKind::Stopping { key: key.clone(), spawn, reason });

@@ -31,6 +31,32 @@ pub enum OnDeadline {
     Cut,
 }
 
+/// What becomes of a load that nobody waits for any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnAbandon {
+    /// It goes on.
+    #[default]
+    Finish,
+    /// Its child is killed.
+    Abort,
+}
+
+/// How long an engine is kept without a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepAlive {
+    /// So long after its last lease.
+    For(Duration),
+    /// Until somebody or something else ends it.
+    Always,
+}
+
+impl KeepAlive {
+    /// What a model says: zero is for ever.
+    pub(crate) fn of_model(idle_ttl: Duration) -> Self {
+        if idle_ttl.is_zero() { Self::Always } else { Self::For(idle_ttl) }
+    }
+}
+
 impl Default for QueueTerms {
     fn default() -> Self {
         Self { per_model: 64, in_all: 512, quiet: Duration::from_mins(3) }

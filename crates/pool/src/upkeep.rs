@@ -7,14 +7,15 @@
 //! | --- | --- | --- |
 //! | fan out | a request waited for a slot as long as configured | one more replica, if there is room |
 //! | scale down | the highest replica was not used for as long as configured | it stops; its sessions go anywhere |
+//! | idle | an engine had no request for its model's `idle_ttl`, or for what its last request said | it stops |
 //! | least | a model serves with fewer replicas than it is to have | one more, if there is room |
 //! | home | a model is always to be there | built at the start and when bytes came back, if there is room |
 //! | restore | a load failed for which it was stopped | built again, if it was used lately and nobody waits for room |
 //! | ambient | it was quiet long enough | served, or built if there is room |
 use crate::{
-    Pool, Want,
+    KeepAlive, Pool, Want,
     attempt::Purpose,
-    entry::{EntryId, Phase, Ticket, Wait},
+    entry::{EntryId, Phase, Serving, Ticket, Wait},
     queue::Quiet,
 };
 use motorpool_catalog::{Catalog, Model};
@@ -22,7 +23,11 @@ use motorpool_vocab::{CloseIfIdle, Lane, ModelId, Now, Spawn, StopReason};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
+
+/// What went because memory ran low stays away so long: at once it would only have to go again.
+const SHORT_OF_MEMORY: Duration = Duration::from_mins(2);
 
 /// What is remembered for that.
 #[derive(Debug)]
@@ -70,15 +75,16 @@ impl Pool {
             self.scale_down(now, &model);
             self.scale_up(now, &model);
         }
+        self.unload_unused(now);
         self.bring_home(now);
         self.restore(now);
         self.begin_ambient(now);
     }
 
-    /// At least so many engines of a model stay.
+    /// So many engines of a model are to be there once it is used: as operators want, else as it says itself.
     fn floor(&self, model: &ModelId) -> u32 {
         let least = self.catalog.model(model).map_or(1, |model| model.replicas.min);
-        self.upkeep.targets.get(model).copied().unwrap_or(least).max(1)
+        self.upkeep.targets.get(model).copied().unwrap_or(least)
     }
 
     fn members(&self, model: &ModelId) -> Vec<EntryId> {
@@ -115,14 +121,38 @@ impl Pool {
         self.tear_down(now, entry, StopReason::ScaleDown);
     }
 
-    /// The highest replica, if it is beyond the least and idle, and when it is to stop.
+    /// The highest replica, if there are more than the least and it is idle, and when it is to stop. The last one of a
+    /// model is nobody's surplus.
     fn surplus(&self, model: &ModelId) -> Option<(EntryId, Now)> {
         let lives = |entry: &EntryId| !matches!(self.entries[*entry].phase, Phase::Idle | Phase::Stopping { .. });
-        let (replica, entry) = self.family(model)?.iter().rev().find(|(_, entry)| lives(entry))?;
+        let living: Vec<EntryId> = self.members(model).into_iter().filter(lives).collect();
+        let least = usize::try_from(self.floor(model).max(1)).unwrap_or(usize::MAX);
+        let entry = living.last().filter(|_| living.len() > least)?;
         let target = &self.entries[*entry];
         let idle = target.serving().filter(|s| !s.drain.is_active() && !self.is_busy(*entry))?;
         let unused_since = target.last_use.unwrap_or(idle.ready_at);
-        (*replica >= self.floor(model)).then(|| (*entry, unused_since.after(self.config.scale.scale_down_after)))
+        Some((*entry, unused_since.after(self.config.scale.scale_down_after)))
+    }
+
+    fn unload_unused(&mut self, now: Now) {
+        for entry in self.by_spawn.values().copied().collect::<Vec<_>>() {
+            let due = self.unload_at(entry).is_some_and(|at| at <= now);
+            let idle = |serving: &Serving| serving.gate.close_if_idle() == CloseIfIdle::Closed;
+            if due && self.entries[entry].serving().is_some_and(idle) {
+                self.tear_down(now, entry, StopReason::Idle);
+            }
+        }
+    }
+
+    /// When an engine stops for want of requests, unless one comes. `None`: it is used, drained, or stays whatever comes.
+    pub(crate) fn unload_at(&self, entry: EntryId) -> Option<Now> {
+        let target = &self.entries[entry];
+        let serving = target.serving().filter(|s| !s.drain.is_active() && !self.is_busy(entry))?;
+        let (model, replica) = (target.key.model(), target.key.replica());
+        let wanted = self.upkeep.targets.get(model).is_some_and(|n| replica < *n);
+        let KeepAlive::For(within) = serving.keep else { return None };
+        let stays = target.model.pinned || target.model.home || wanted;
+        (!stays).then(|| target.last_use.unwrap_or(serving.ready_at).max(serving.ready_at).after(within))
     }
 
     /// One more replica, for those who wait or for the least there is to be.
@@ -136,12 +166,13 @@ impl Pool {
         }
         let waits = members.iter().any(|entry| self.waits_long(now, *entry));
         let floor = self.floor(&model.id);
-        let (most, purpose) = if waits { (model.replicas.max, Purpose::FanOut) } else { (floor, Purpose::Least) };
+        let (most, purpose) =
+            if waits { (model.replicas.max.max(floor), Purpose::FanOut) } else { (floor, Purpose::Least) };
         let is_free = |replica: &u32| {
             let entry = self.family(&model.id).and_then(|family| family.get(replica));
             entry.is_none_or(|entry| {
                 let idle = matches!(self.entries[*entry].phase, Phase::Idle);
-                idle && (purpose == Purpose::FanOut || self.may_come_back(*entry))
+                idle && (purpose == Purpose::FanOut || self.may_come_back(now, *entry))
             })
         };
         let enough = u32::try_from(serves).is_ok_and(|n| n >= most);
@@ -166,25 +197,26 @@ impl Pool {
     }
 
     /// Nobody wanted its engine gone for a reason that still holds.
-    fn may_come_back(&self, entry: EntryId) -> bool {
-        let reason = self.entries[entry].last_exit.as_ref().map(|exit| exit.reason);
-        !matches!(
-            reason,
-            Some(
-                StopReason::User
-                    | StopReason::Overflow
-                    | StopReason::MemoryPressure
-                    | StopReason::Idle
-                    | StopReason::Reload
-            )
-        )
+    fn may_come_back(&self, now: Now, entry: EntryId) -> bool {
+        self.comes_back_at(entry).is_some_and(|at| at <= now)
+    }
+
+    /// From when on an engine that was stopped may come back by itself; `None`: it was somebody's wish, and waits for
+    /// another.
+    fn comes_back_at(&self, entry: EntryId) -> Option<Now> {
+        let Some(exit) = &self.entries[entry].last_exit else { return Some(Now::ZERO) };
+        match exit.reason {
+            StopReason::User | StopReason::Idle => None,
+            StopReason::Overflow | StopReason::MemoryPressure => Some(exit.ended_at.after(SHORT_OF_MEMORY)),
+            _ => Some(Now::ZERO),
+        }
     }
 
     fn bring_home(&mut self, now: Now) {
         for model in self.upkeep.home.clone() {
             for replica in 0..self.floor(&model.id) {
                 let Some(entry) = self.entry_at(now, &model, replica) else { continue };
-                if self.may_come_back(entry) {
+                if self.may_come_back(now, entry) {
                     self.begin_attempt(now, entry, Purpose::Home);
                 }
             }
@@ -253,14 +285,17 @@ impl Pool {
         let surplus = wide().filter_map(|model| Some(self.surplus(model)?.1));
         let held_back = self.entries.values().filter(|e| e.waiting().is_some()).map(|e| e.backoff.until());
         let trying = self.entries.values().filter(|e| e.waiting().is_some() && e.attempts.is_on());
-        let missing = self.missing().map(|entry| {
+        let missing = self.missing().filter_map(|entry| {
             let target = &self.entries[entry];
             let open = target.failures.breaker.open_until(self.judged_at()).unwrap_or(Now::ZERO);
-            target.attempts.due_at().max(target.backoff.until()).max(open)
+            let back_at = self.comes_back_at(entry)?;
+            Some(target.attempts.due_at().max(target.backoff.until()).max(open).max(back_at))
         });
+        let unused = self.by_spawn.values().filter_map(|entry| self.unload_at(*entry));
         let quiet = self.ambient_entries().into_iter().filter_map(|entry| self.quiet_from(entry));
         slots
             .chain(surplus)
+            .chain(unused)
             .chain(held_back)
             .chain(trying.map(|e| e.attempts.due_at()))
             .chain(missing)

@@ -65,6 +65,12 @@ impl Pool {
             pid,
             phase,
             n_drainers: count(drainers),
+            drained_for: serving
+                .into_iter()
+                .flat_map(|s| &s.drain.waiters)
+                .map(|e| self.entries[*e].key.clone())
+                .collect(),
+            unload_at: self.unload_at(id),
             leases: self.leases_of(entry),
             n_tickets: count(entry.queue.len()),
             pending: self.pending(now, id),
@@ -150,6 +156,8 @@ fn blank(entry: &Entry) -> EntryView {
         pid: None,
         phase: PhaseView::Idle,
         n_drainers: 0,
+        drained_for: vec![],
+        unload_at: None,
         leases: vec![],
         n_tickets: 0,
         pending: vec![],

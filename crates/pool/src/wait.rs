@@ -111,7 +111,13 @@ impl Pool {
         let needed = self.judge(now, entry, &self.spoken_before(entry));
         self.wait_for_turn(entry);
         let Some(Room::Drain { set, .. }) = needed else { return };
-        for victim in set.iter().filter_map(|spawn| self.entry_of(*spawn)).collect::<Vec<_>>() {
+        let victims: Vec<_> = set.iter().filter_map(|spawn| self.entry_of(*spawn)).collect();
+        let told = |victim: &EntryId| self.entries[entry].waiting().is_some_and(|w| w.drains.contains(victim));
+        if victims.iter().any(|victim| self.is_busy(*victim) && !told(victim)) {
+            // Whoever would have to go now was never told to finish: it is drained first.
+            return;
+        }
+        for victim in victims {
             self.tear_down(now, victim, StopReason::Evicted);
         }
         self.owe(entry, &set);
@@ -137,15 +143,12 @@ impl Pool {
 
     /// Whether the build of `entry` gives way: to a replica that serves already, or until its backoff has passed.
     pub(crate) fn is_better_elsewhere(&mut self, now: Now, entry: EntryId, room: &Room) -> bool {
-        if self.move_to_sibling(now, entry) == Moved::All {
-            return true;
-        }
-        let held_back =
-            self.entries[entry].backoff.holds(now) && matches!(room, Room::Evict { .. } | Room::Drain { .. });
-        if held_back {
+        let gives_way = self.move_to_sibling(now, entry) == Moved::All
+            || self.entries[entry].backoff.holds(now) && matches!(room, Room::Evict { .. } | Room::Drain { .. });
+        if gives_way {
             self.drain_for(now, entry, &BTreeSet::new());
         }
-        held_back
+        gives_way
     }
 
     /// Whether everybody who drains `entry` is a build that waited less than the maximum.

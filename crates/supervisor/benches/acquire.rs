@@ -57,6 +57,7 @@ fn open(folder: &Path) -> PoolHandle {
         locate: Box::new(move |_| Ok(file.clone())),
         calibrate: Box::new(|_| Calibration::default()),
         devices: motorpool_supervisor::Devices::default(),
+        panics: motorpool_supervisor::Panics::default(),
         probes: motorpool_supervisor::ProbeTimes::default(),
         on_denial: Box::new(|_| {}),
     };

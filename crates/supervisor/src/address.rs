@@ -60,8 +60,8 @@ fn visible_of(id: &DeviceId, gpu: Option<&Gpu>) -> Option<Visible> {
             let is_usable = gpu.listed_as.is_empty() || gpu.listed_as.iter().any(has_backend);
             is_usable.then(|| visible.clone())
         }
-        // An instance of a partitioned card is read by nobody, and is shown by its own id alike.
-        None if id.0.starts_with("MIG-") => {
+        // An instance that nobody could read is shown by its own id alike.
+        None if id.is_instance() => {
             Some(Visible { variable: "CUDA_VISIBLE_DEVICES", backend: "CUDA", id: id.to_string() })
         }
         None => None,

@@ -4,11 +4,12 @@
 //! the pool is looked for by any of its device's names, a process by the trees of our engines.
 //!
 //! Whose numbers the driver's are is found by evidence ([`PidSpace`]): a process of ours is shown, or an engine says
-//! that it holds memory there and no process of ours is shown. Until there is any, figures by process are passed on
-//! only where they can mislead nobody: no engine of ours may hold memory there, or every process that is shown is one
-//! of this machine as we see it.
+//! that it holds memory on this driver's devices, all of them tell whose theirs is, and no process of ours is shown.
+//! What an engine holds on devices of another driver proves nothing about this one. Until there is evidence, figures by
+//! process are passed on only where they can mislead nobody: no engine of ours may hold memory there, or every process
+//! that is shown is one of this machine as we see it.
 use crate::drivers::Sighted;
-use motorpool_devices::{DeviceReading, DeviceSource, Gpu, Graphics, NoFigures, PidSpace, tenants};
+use motorpool_devices::{DeviceReading, DeviceSource, Gpu, Graphics, NoFigures, PidSpace, ToldBy, tenants};
 use motorpool_pool::{CardFigures, CardSight, Host, HostShape, Tenant};
 use motorpool_vocab::{Bytes, DeviceId, Spawn};
 use std::{
@@ -34,7 +35,19 @@ pub(crate) struct Cards {
 pub(crate) struct Ours {
     pub(crate) pids: Vec<u32>,
     /// What it says that it holds on graphics devices; `None`: it has not said, and may hold anything.
-    pub(crate) held: Option<Bytes>,
+    pub(crate) held: Option<Held>,
+}
+
+/// Bytes by the engine's name of the device (`CUDA0`).
+pub(crate) type Held = BTreeMap<String, Bytes>;
+
+/// Whether a device is one of NVIDIA's driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfNvidia {
+    Yes,
+    /// Its name does not tell, and there are others.
+    Perhaps,
+    No,
 }
 
 /// Every process here, by id, with its name.
@@ -83,21 +96,64 @@ impl Cards {
             let gpu = gpus.iter().find(|gpu| gpu.is_called(id))?;
             devices.iter().find(|reading| reading.id == gpu.id)
         };
-        let sight = |id: &DeviceId| (id.clone(), sight(reading_of(id), self.space, (ours, names)));
+        let sight = |id: &DeviceId| {
+            let reading = reading_of(id);
+            let shown = reading.and_then(|reading| self.by_process(reading, (ours, names)));
+            (id.clone(), sight(reading, shown, (ours, names)))
+        };
         self.ids.iter().map(sight).collect()
     }
 
+    /// Whose device an engine calls `place`.
+    fn of_nvidia(&self, place: &str) -> OfNvidia {
+        if place.starts_with("CUDA") {
+            return OfNvidia::Yes;
+        }
+        if place.starts_with("ROCm") || place.starts_with("HIP") {
+            return OfNvidia::No;
+        }
+        let gpus = self.graphics.gpus(None);
+        let is_one = |gpu: &Gpu| matches!(gpu.told_by, ToldBy::Driver(DeviceSource::Nvml, _));
+        match gpus.iter().filter(|gpu| is_one(gpu)).count() {
+            0 => OfNvidia::No,
+            n if n == gpus.len() => OfNvidia::Yes,
+            _ => OfNvidia::Perhaps,
+        }
+    }
+
+    /// Bytes by process of one device, where those can be told apart by our ids.
+    fn by_process<'a>(
+        &self,
+        reading: &'a DeviceReading,
+        (ours, names): (&BTreeMap<Spawn, Ours>, &Names),
+    ) -> Option<&'a BTreeMap<u32, Bytes>> {
+        let shown = reading.by_process.as_ref()?;
+        let may_hold =
+            |held: &Held| held.iter().any(|(place, bytes)| !bytes.is_zero() && self.of_nvidia(place) != OfNvidia::No);
+        let tells = match self.space {
+            _ if reading.source != DeviceSource::Nvml => true,
+            PidSpace::Ours => true,
+            PidSpace::Foreign => false,
+            PidSpace::Unknown => {
+                !ours.values().any(|tree| tree.held.as_ref().is_none_or(may_hold))
+                    || (!shown.is_empty() && shown.keys().all(|pid| names.contains_key(pid)))
+            }
+        };
+        tells.then_some(shown)
+    }
+
     fn learn_space(&mut self, devices: &[DeviceReading], ours: &BTreeMap<Spawn, Ours>) {
-        let shown = devices.iter().filter(|device| device.source == DeviceSource::Nvml);
-        let shown: Vec<&BTreeMap<u32, Bytes>> = shown.filter_map(|device| device.by_process.as_ref()).collect();
-        if shown.is_empty() {
+        let devices = devices.iter().filter(|device| device.source == DeviceSource::Nvml);
+        let told: Vec<Option<&BTreeMap<u32, Bytes>>> = devices.map(|device| device.by_process.as_ref()).collect();
+        if told.iter().all(Option::is_none) {
             return;
         }
-        // An engine may hold memory on any of them: what no device shows of it is not shown.
-        let all = shown.into_iter().flatten().map(|(pid, bytes)| (*pid, *bytes)).collect();
+        let all = told.iter().flatten().flat_map(|shown| shown.iter()).map(|(pid, bytes)| (*pid, *bytes)).collect();
         let pids = ours.values().flat_map(|tree| tree.pids.iter().copied()).collect();
-        let held = Bytes::sum(ours.values().filter_map(|tree| tree.held));
-        let after = self.space.after(&all, &pids, held);
+        // It may hold all of it on the one device that does not tell.
+        let held = ours.values().filter(|_| told.iter().all(Option::is_some)).filter_map(|tree| tree.held.as_ref());
+        let held = held.flatten().filter(|(place, _)| self.of_nvidia(place) == OfNvidia::Yes).map(|(_, bytes)| *bytes);
+        let after = self.space.after(&all, &pids, Bytes::sum(held));
         if after == PidSpace::Foreign && self.space != after {
             tracing::warn!(
                 "the graphics driver shows processes by ids that are not ours, such as those of a container's host: \
@@ -110,7 +166,7 @@ impl Cards {
 
 fn sight(
     reading: Option<&DeviceReading>,
-    space: PidSpace,
+    shown: Option<&BTreeMap<u32, Bytes>>,
     (ours, names): (&BTreeMap<Spawn, Ours>, &Names),
 ) -> CardSight {
     let Some(reading) = reading else { return CardSight::Missing };
@@ -119,8 +175,6 @@ fn sight(
         Err(NoFigures::Lost(_)) => return CardSight::Lost,
         Err(_) => return CardSight::Missing,
     };
-    let space = if reading.source == DeviceSource::Nvml { space } else { PidSpace::Ours };
-    let shown = reading.by_process.as_ref().filter(|shown| tells(shown, space, (ours, names)));
     let of = |tree: &Ours| Bytes::sum(tree.pids.iter().filter_map(|pid| shown?.get(pid).copied()));
     let by_spawn = shown.map(|_| {
         let holds = ours.iter().map(|(spawn, tree)| (*spawn, of(tree)));
@@ -137,17 +191,5 @@ fn sight(
     })
 }
 
-/// Whether figures by process can be told apart by our ids.
-fn tells(shown: &BTreeMap<u32, Bytes>, space: PidSpace, (ours, names): (&BTreeMap<Spawn, Ours>, &Names)) -> bool {
-    let may_hold = |tree: &Ours| tree.held.is_none_or(|held| !held.is_zero());
-    match space {
-        PidSpace::Ours => true,
-        PidSpace::Foreign => false,
-        PidSpace::Unknown => {
-            !ours.values().any(may_hold) || (!shown.is_empty() && shown.keys().all(|pid| names.contains_key(pid)))
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -40,10 +40,15 @@ impl Drivers {
     /// Starts a thread for each; nothing is asked yet.
     pub fn new() -> io::Result<Self> {
         let (mut nvidia, mut amd) = (Nvidia::new(None), Amdgpu::new(Path::new("/")));
-        Ok(Self {
-            nvidia: Source::new("nvml", PATIENCE, move || nvidia.observe())?,
-            amd: Source::new("amdgpu", PATIENCE, move || amd.observe())?,
-        })
+        Self::of(move || nvidia.observe(), move || amd.observe())
+    }
+
+    /// Those that say what these give.
+    pub(crate) fn of(
+        nvidia: impl FnMut() -> NvidiaReading + Send + 'static,
+        amd: impl FnMut() -> Vec<DeviceReading> + Send + 'static,
+    ) -> io::Result<Self> {
+        Ok(Self { nvidia: Source::new("nvml", PATIENCE, nvidia)?, amd: Source::new("amdgpu", PATIENCE, amd)? })
     }
 
     /// Asks both at once. Takes 4 s at most, and no time for one that hangs since earlier.

@@ -6,13 +6,14 @@
 //! ```
 use crate::{
     JournalError, KeeperProgram, LaunchError, LockError, StateLock,
+    cgroup::Cgroup,
     journal::{Charge, Intent, Journal},
     launch::{Blocked, Heard, Kept},
     nonce::Nonce,
     protocol::{Gone, Launch, Polite, ProcessId},
     settle::{Leftover, settle},
 };
-use motorpool_devices::{ReadingError, boot_id};
+use motorpool_devices::{ReadingError, boot_id, own_group};
 use motorpool_vocab::{Claim, EngineKey, Spawn};
 use std::{
     ffi::OsString,
@@ -32,6 +33,8 @@ pub struct Launcher {
     journal: Arc<Journal>,
     /// The boot that process ids belong to.
     boot: String,
+    /// Our own control group, below which those of engines are made.
+    group: Option<PathBuf>,
     _lock: Arc<StateLock>,
 }
 
@@ -88,7 +91,13 @@ impl Launcher {
         let lock = Arc::new(StateLock::take(state)?);
         let boot = boot_id(Path::new("/"))?;
         let journal = Arc::new(Journal::open(&state.join("journal.jsonl"))?);
-        Ok(Self { keeper, journal, boot, _lock: lock })
+        Ok(Self { keeper, journal, boot, group: own_group(Path::new("/")), _lock: lock })
+    }
+
+    /// Makes control groups below this one, or none.
+    #[must_use]
+    pub fn with_groups_below(self, group: Option<PathBuf>) -> Self {
+        Self { group, ..self }
     }
 
     /// Ends what an earlier supervisor left: after this nothing of it lives but what is returned. Blocks for as long
@@ -129,15 +138,16 @@ impl Launcher {
     /// As far as the engine can be brought without being run.
     pub async fn block(&self, order: EngineOrder) -> Result<Blocked, LaunchError> {
         let nonce = Nonce::draw().map_err(LaunchError::Nonce)?;
-        self.journal.intent(self.intent_of(&order, &nonce))?;
+        let group = self.group.as_ref().map(|own| Cgroup::below(own, &nonce).folder().to_owned());
+        self.journal.intent(self.intent_of(&order, &nonce, group.as_deref()))?;
         if let Some(path) = order.socket {
             remove_socket(&path).map_err(|source| LaunchError::OldSocket { path, source })?;
         }
         let EngineOrder { program, args, environment, cwd, log, .. } = order;
-        self.keeper.start(Launch { nonce, program, args, environment, cwd, log }).await
+        self.keeper.start(Launch { nonce, program, args, environment, cwd, log, group }).await
     }
 
-    fn intent_of(&self, order: &EngineOrder, nonce: &Nonce) -> Intent {
+    fn intent_of(&self, order: &EngineOrder, nonce: &Nonce, group: Option<&Path>) -> Intent {
         Intent {
             spawn: order.spawn.0,
             nonce: nonce.as_str().to_owned(),
@@ -145,6 +155,7 @@ impl Launcher {
             executable: order.program.to_string_lossy().into_owned(),
             key: order.key.to_string(),
             socket: order.socket.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            group: group.map(|folder| folder.to_string_lossy().into_owned()),
             claim: Charge::from(&order.claim),
         }
     }

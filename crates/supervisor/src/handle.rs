@@ -188,7 +188,8 @@ impl PoolHandle {
         self.make_resident(Ask { replica: Some(replica), ..Ask::resident(model) }).await
     }
 
-    async fn make_resident(&self, ask: Ask) -> Result<EngineKey, Refusal> {
+    /// Makes what is asked for resident, without a lease. Dropping the future cancels.
+    pub async fn make_resident(&self, ask: Ask) -> Result<EngineKey, Refusal> {
         let id = self.number();
         self.ask(id, |answer| Post::Load { id, ask, answer }).await.unwrap_or(Err(Refusal::ShuttingDown))
     }
@@ -362,11 +363,11 @@ impl PoolHandle {
     }
 }
 
-/// Whether a request needs nothing that only the pool knows: who came before in its session, in which slot, and how many
-/// of its lane are in. So the gate is enough.
+/// Whether a request needs nothing that only the pool knows: who came before in its session, in which slot, how many of
+/// its lane are in; and tells nothing that only the pool keeps. So the gate is enough.
 fn enters_by_itself(ask: &Ask) -> bool {
     let plain = ask.holder.lane == Lane::Interactive && ask.holder.session.is_none();
-    plain && ask.want == Want::Lease && ask.replica.is_none()
+    plain && ask.want == Want::Lease && ask.replica.is_none() && ask.keep_alive.is_none()
 }
 
 /// The replica with the fewest leases among those whose gates are open.

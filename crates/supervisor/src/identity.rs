@@ -29,8 +29,8 @@ fn text_of(id: &FileId) -> String {
     format!("{device}:{inode}:{size}:{mtime_nanos}")
 }
 
-/// The program and the libraries beside it.
-fn build_of(program: &Path) -> String {
+/// Names the build of an engine: its program and the libraries beside it, by device, inode, size and time of change.
+pub fn build_of(program: &Path) -> String {
     let program = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
     let mut files: Vec<PathBuf> = libraries_beside(&program);
     files.sort();

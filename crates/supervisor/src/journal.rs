@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! {"v":1,"record":"next","spawn":8}                    the first number that was never given out
-//! {"v":1,"record":"intent","spawn":8,"nonce":…,"boot":…,"executable":…,"key":…,"socket":…,"claim":…}
+//! {"v":1,"record":"intent","spawn":8,"nonce":…,"boot":…,"executable":…,"key":…,"socket":…,"group":…,
+//!  "claim":…}
 //! {"v":1,"record":"born","spawn":8,"keeper":{"pid":…,"start_time":…},"engine":{…}}        synced to the disk
 //! {"v":1,"record":"gone","spawn":8}
 //! ```
@@ -13,6 +14,9 @@
 //! comes after the last process is reaped. So a supervisor that was killed at any point left a record of whatever
 //! it left running. A torn last line is what a crash leaves, and is ignored; another line that cannot be read is
 //! skipped with a warning. Opening compacts: what is gone is left out.
+//!
+//! A disk that is full refuses an intent, and with it the start. What was not written, or only half, is not appended
+//! to: the next record writes the journal anew from what is known.
 use crate::protocol::ProcessId;
 use motorpool_vocab::{Claim, Spawn};
 use parking_lot::Mutex;
@@ -77,6 +81,9 @@ pub(crate) struct Intent {
     pub(crate) executable: String,
     pub(crate) key: String,
     pub(crate) socket: Option<String>,
+    /// The control group that its keeper was to make.
+    #[serde(default)]
+    pub(crate) group: Option<String>,
     pub(crate) claim: Charge,
 }
 
@@ -113,6 +120,8 @@ pub(crate) struct Journal {
 struct Inner {
     file: File,
     n_records: usize,
+    /// The last write failed: the file may end in half a line, and lacks what happened.
+    is_behind: bool,
     next: u64,
     unsettled: BTreeMap<u64, Unsettled>,
 }
@@ -128,7 +137,7 @@ impl Journal {
         let (next, unsettled) = replay(&text, path)?;
         let file = rewrite(path, next, &unsettled)
             .map_err(|source| JournalError::Unusable { path: path.to_owned(), source })?;
-        let inner = Inner { file, n_records: unsettled.len(), next, unsettled };
+        let inner = Inner { file, n_records: unsettled.len(), is_behind: false, next, unsettled };
         Ok(Self { path: path.to_owned(), inner: Mutex::new(inner) })
     }
 
@@ -164,24 +173,44 @@ impl Journal {
 
     fn write(&self, record: Record) -> Result<(), JournalError> {
         let mut inner = self.inner.lock();
-        let written = inner.append(&record).and_then(|()| {
-            inner.apply(record);
-            if inner.n_records < MAX_RECORDS {
-                return Ok(());
-            }
-            inner.file = rewrite(&self.path, inner.next, &inner.unsettled)?;
-            inner.n_records = inner.unsettled.len();
-            Ok(())
-        });
+        let written = inner.write(record, &self.path);
+        inner.is_behind = written.is_err();
         written.map_err(|source| self.unusable(source))
     }
 }
 
 impl Inner {
-    fn append(&mut self, record: &Record) -> io::Result<()> {
+    fn write(&mut self, record: Record, path: &Path) -> io::Result<()> {
         self.n_records += 1;
+        if self.is_behind || self.n_records > MAX_RECORDS {
+            return self.write_anew(record, path);
+        }
         // One write, so that a crash tears at most the last line.
-        self.file.write_all(&line_of(record)?)
+        let written = self.file.write_all(&line_of(&record)?);
+        // An end is one whether it is written down or not; a beginning that is not is none.
+        if written.is_ok() || matches!(record, Record::Gone { .. }) {
+            self.apply(record);
+        }
+        written
+    }
+
+    /// With `record`, which is known afterwards only if it was written, but for an end.
+    fn write_anew(&mut self, record: Record, path: &Path) -> io::Result<()> {
+        let before = (self.next, self.unsettled.clone());
+        let is_end = matches!(record, Record::Gone { .. });
+        self.apply(record);
+        match rewrite(path, self.next, &self.unsettled) {
+            Ok(file) => {
+                (self.file, self.n_records) = (file, self.unsettled.len());
+                Ok(())
+            }
+            Err(error) => {
+                if !is_end {
+                    (self.next, self.unsettled) = before;
+                }
+                Err(error)
+            }
+        }
     }
 
     fn apply(&mut self, record: Record) {
@@ -236,7 +265,12 @@ fn replay(text: &str, path: &Path) -> Result<(u64, BTreeMap<u64, Unsettled>), Jo
 fn rewrite(path: &Path, next: u64, unsettled: &BTreeMap<u64, Unsettled>) -> io::Result<File> {
     let fresh = path.with_extension("new");
     let _ = fs::remove_file(&fresh);
-    let mut file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(&fresh)?;
+    // Half a new one must not keep a full disk full.
+    put_in_place(&fresh, path, next, unsettled).inspect_err(|_| drop(fs::remove_file(&fresh)))
+}
+
+fn put_in_place(fresh: &Path, path: &Path, next: u64, unsettled: &BTreeMap<u64, Unsettled>) -> io::Result<File> {
+    let mut file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(fresh)?;
     let mut text = line_of(&Record::Next { spawn: next })?;
     for Unsettled { intent, born } in unsettled.values() {
         text.extend(line_of(&Record::Intent(intent.clone()))?);
@@ -246,7 +280,7 @@ fn rewrite(path: &Path, next: u64, unsettled: &BTreeMap<u64, Unsettled>) -> io::
     }
     file.write_all(&text)?;
     file.sync_all()?;
-    fs::rename(&fresh, path)?;
+    fs::rename(fresh, path)?;
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
@@ -278,6 +312,7 @@ mod tests {
             executable: "/bin/engine".into(),
             key: "engine:model:0".into(),
             socket: None,
+            group: None,
             claim: Charge::default(),
         }
     }
@@ -335,6 +370,50 @@ mod tests {
         }
         assert!(fs::read_to_string(&path).expect("there").lines().count() <= MAX_RECORDS + 1);
         assert_eq!(Journal::open(&path).expect("readable").next_spawn(), Spawn(5000));
+    }
+
+    /// The disk takes nothing more, until that is undone.
+    fn fill_disk(path: &Path, journal: &Journal) {
+        journal.inner.lock().file = File::options().write(true).open("/dev/full").expect("Linux");
+        // In the way of a new one.
+        fs::create_dir(path.with_extension("new")).expect("made");
+    }
+
+    #[test]
+    fn a_disk_that_is_full_refuses_starts_forgets_no_end_and_tears_no_later_record() {
+        let (_folder, path, journal) = journal();
+        journal.intent(intent(1)).expect("writable");
+        journal.intent(intent(2)).expect("writable");
+        fill_disk(&path, &journal);
+        for _ in 0..2 {
+            assert!(matches!(journal.intent(intent(3)), Err(JournalError::Unusable { .. })));
+            assert!(journal.born(Spawn(2), process(1), process(2)).is_err());
+            assert!(journal.gone(Spawn(1)).is_err());
+            assert_eq!(journal.unsettled().iter().map(|one| one.intent.spawn).collect::<Vec<_>>(), [2]);
+        }
+        assert_eq!(
+            replay(&fs::read_to_string(&path).expect("there"), &path).expect("whole").1.len(),
+            2,
+            "nothing lost"
+        );
+        fs::remove_dir(path.with_extension("new")).expect("ours");
+        journal.intent(intent(4)).expect("writable again");
+        journal.gone(Spawn(4)).expect("writable again");
+        let again = Journal::open(&path).expect("readable");
+        assert_eq!(again.unsettled(), [Unsettled { intent: intent(2), born: None }]);
+        assert_eq!(again.next_spawn(), Spawn(5));
+    }
+
+    #[test]
+    fn half_a_record_does_not_swallow_the_next() {
+        let (_folder, path, journal) = journal();
+        {
+            let mut inner = journal.inner.lock();
+            inner.file.write_all(b"{\"v\":1,\"record\":\"int").expect("writable");
+            inner.is_behind = true;
+        }
+        journal.intent(intent(1)).expect("writable");
+        assert_eq!(Journal::open(&path).expect("readable").unsettled().len(), 1);
     }
 
     #[test]

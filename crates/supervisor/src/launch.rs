@@ -9,6 +9,7 @@
 //! When the socket ends without the tree's end having been reported, somebody killed the keeper: the tree is then
 //! swept by nonce from here, and `Gone` is heard only when nothing is left (**S1**).
 use crate::{
+    cgroup::Cgroup,
     lines::Ring,
     nonce::{Nonce, VARIABLE},
     protocol::{Gone, Launch, Order, Polite, ProcessId, Report, Source},
@@ -136,7 +137,8 @@ impl KeeperProgram {
         let (reads, orders) = socket.into_split();
         let (sender, reports) = mpsc::channel(BACKLOG);
         let program = launch.program.clone();
-        let wanted = Wanted { nonce: launch.nonce.clone(), known: None };
+        let group = launch.group.as_deref().and_then(|folder| Cgroup::written_down(folder, &launch.nonce));
+        let wanted = Wanted { nonce: launch.nonce.clone(), known: None, group };
         tokio::spawn(listen(Listening { reads, child, program: program.clone(), wanted, reports: sender }));
         let mut kept = Kept { orders, reports };
         kept.order(&Order::Launch(Box::new(launch))).await;

@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!  whose processes? ─► Drivers::look ─► whose processes? ─► Cards::sights ─► Input::Cards
-//!                           │ a device that was not known
-//!                           ▼
-//!                        Survey ─► Input::Host
+//!                           │ a device that was not known           ▲ a look at once
+//!                           ▼                                       │
+//!                        Survey, beside the looks ── ends ─► Input::Host
 //! ```
+//!
+//! A survey asks every engine for its devices, which takes seconds: until its end looks go on with what is known. One
+//! is under way at most, and one that found nothing is tried again at the next tick.
 //!
 //! Processes are looked at before the drivers and after them: one that ends meanwhile is still ours. What engines say
 //! that they hold counts from before, as it may have come while the driver was asked.
@@ -20,10 +23,10 @@ use motorpool_devices::{Gpu, Graphics, now, processes};
 use motorpool_pool::{Host, Input};
 use motorpool_vocab::Spawn;
 use parking_lot::Mutex;
-use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, future::pending, path::Path, sync::Arc};
 use tokio::{
     sync::{Notify, mpsc},
-    task::spawn_blocking,
+    task::{JoinHandle, spawn_blocking},
     time::{MissedTickBehavior, interval},
 };
 
@@ -101,42 +104,69 @@ impl Lookout {
     pub(crate) async fn run(self: Arc<Self>, meter: Arc<Meter>, inbox: mpsc::WeakUnboundedSender<Post>) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut survey = None;
         while inbox.strong_count() > 0 {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = self.nudge.notified() => {}
-            }
-            // Without cards nobody's processes matter.
-            let has_cards = !self.cards.lock().is_empty();
-            let (before, _) = if has_cards { whose(&meter).await } else { (BTreeMap::new(), Names::new()) };
-            let sighted = match &self.drivers {
-                Some(drivers) => drivers.look().await,
-                None => Sighted { begun_at: now(), nvidia: None, amd: None },
+            let came = tokio::select! {
+                _ = ticks.tick() => Came::Tick,
+                () = self.nudge.notified() => Came::Nudge,
+                found = end_of(&mut survey) => Came::Found(found),
             };
-            if self.cards.lock().lacks(&sighted) {
-                Arc::clone(&self).survey(sighted.clone(), &inbox).await;
+            let is_tick = matches!(came, Came::Tick);
+            match came {
+                Came::Found(None) => continue,
+                Came::Found(Some(found)) => self.take_up(found, &inbox),
+                Came::Tick | Came::Nudge => {}
             }
-            if self.cards.lock().is_empty() {
-                continue;
+            let sighted = self.look_and_tell(&meter, &inbox).await;
+            if is_tick && survey.is_none() && self.cards.lock().lacks(&sighted) {
+                let this = Arc::clone(&self);
+                survey = Some(spawn_blocking(move || (this.survey)(sighted)));
             }
-            let (after, names) = whose(&meter).await;
-            let ours = united(before, after);
-            let cards = self.cards.lock().sights(&sighted, (&ours, &names));
-            post(&inbox, Input::Cards { begun_at: sighted.begun_at, cards });
         }
     }
 
-    /// The machine is not what it was taken for.
-    async fn survey(self: Arc<Self>, sighted: Sighted, inbox: &mpsc::WeakUnboundedSender<Post>) {
-        let this = Arc::clone(&self);
-        let found = spawn_blocking(move || (this.survey)(sighted)).await.ok().flatten();
-        if let Some(Found { host, graphics }) = found {
-            let mut cards = self.cards.lock();
-            *cards = cards.of(&host, graphics);
-            drop(cards);
-            post(inbox, Input::Host(host));
+    async fn look_and_tell(&self, meter: &Arc<Meter>, inbox: &mpsc::WeakUnboundedSender<Post>) -> Sighted {
+        // Without cards nobody's processes matter.
+        let has_cards = !self.cards.lock().is_empty();
+        let (before, _) = if has_cards { whose(meter).await } else { (BTreeMap::new(), Names::new()) };
+        let sighted = match &self.drivers {
+            Some(drivers) => drivers.look().await,
+            None => Sighted { begun_at: now(), nvidia: None, amd: None },
+        };
+        if has_cards {
+            let (after, names) = whose(meter).await;
+            let ours = united(before, after);
+            let cards = self.cards.lock().sights(&sighted, (&ours, &names));
+            post(inbox, Input::Cards { begun_at: sighted.begun_at, cards });
         }
+        sighted
     }
+
+    /// The machine is not what it was taken for.
+    fn take_up(&self, Found { host, graphics }: Found, inbox: &mpsc::WeakUnboundedSender<Post>) {
+        let mut cards = self.cards.lock();
+        *cards = cards.of(&host, graphics);
+        drop(cards);
+        post(inbox, Input::Host(host));
+    }
+}
+
+/// What the looking waits for.
+#[derive(Debug)]
+enum Came {
+    Tick,
+    /// Somebody wants a look.
+    Nudge,
+    /// The survey ended.
+    Found(Option<Found>),
+}
+
+/// Waits for the end of the survey that is under way, for ever if none is.
+async fn end_of(survey: &mut Option<JoinHandle<Option<Found>>>) -> Option<Found> {
+    let Some(running) = survey else { return pending().await };
+    let found = running.await.ok().flatten();
+    *survey = None;
+    found
 }
 
 /// Whose processes are whose, and how all are called. On a thread that may block: that takes milliseconds.
@@ -164,16 +194,71 @@ fn united(mut before: BTreeMap<Spawn, Ours>, after: BTreeMap<Spawn, Ours>) -> BT
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cards::tests::{A, B, device, host};
+    use motorpool_devices::{Driver, NvidiaReading};
     use motorpool_vocab::Bytes;
+    use std::{sync::mpsc::channel, time::Duration};
+    use tokio::time::timeout;
+
+    /// Drivers that tell of both cards.
+    fn both() -> Drivers {
+        let nvidia = || NvidiaReading {
+            driver: Driver::Loaded { version: None },
+            devices: vec![device(A, 24, None), device(B, 24, None)],
+            unnamed: vec![],
+        };
+        Drivers::of(nvidia, Vec::new).expect("threads")
+    }
+
+    async fn next(inbox: &mut mpsc::UnboundedReceiver<Post>) -> Input {
+        match timeout(Duration::from_mins(1), inbox.recv()).await {
+            Ok(Some(Post::Input(input))) => input,
+            other => panic!("an input, not {other:?}"),
+        }
+    }
+
+    fn n_cards(input: &Input) -> usize {
+        if let Input::Cards { cards, .. } = input { cards.len() } else { panic!("a look, not {input:?}") }
+    }
+
+    #[tokio::test]
+    async fn looks_go_on_with_what_is_known_until_a_survey_ends_and_one_with_what_it_found_follows_at_once() {
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let survey: Survey = Box::new(move |sighted| {
+            held.lock().recv().ok()?;
+            Some(Found { host: host(&[A, B]), graphics: Graphics::new(sighted.devices(), BTreeMap::new()) })
+        });
+        let graphics = Graphics::new(vec![device(A, 24, None)], BTreeMap::new());
+        let devices = Devices { drivers: Some(both()), graphics, survey };
+        let lookout = Arc::new(Lookout::new(devices, &host(&[A])));
+        let (sender, mut inbox) = mpsc::unbounded_channel();
+        let running = tokio::spawn(Arc::clone(&lookout).run(Arc::default(), sender.downgrade()));
+        for _ in 0..3 {
+            assert_eq!(n_cards(&next(&mut inbox).await), 1, "the survey hangs");
+            lookout.look();
+        }
+        release.send(()).expect("it waits");
+        let mut input = next(&mut inbox).await;
+        while let Input::Cards { cards, .. } = &input {
+            assert_eq!(cards.len(), 1);
+            input = next(&mut inbox).await;
+        }
+        assert!(matches!(&input, Input::Host(host) if host.cards.len() == 2), "{input:?}");
+        assert_eq!(n_cards(&next(&mut inbox).await), 2);
+        drop(sender);
+        running.abort();
+    }
 
     #[test]
     fn a_process_of_either_look_is_ours_and_what_came_meanwhile_was_not_held_before() {
-        let tree = |pids: &[u32], held: Option<u64>| Ours { pids: pids.to_vec(), held: held.map(Bytes::gib) };
+        let on_cuda = |gib: u64| [("CUDA0".to_owned(), Bytes::gib(gib))].into();
+        let tree = |pids: &[u32], held: Option<u64>| Ours { pids: pids.to_vec(), held: held.map(on_cuda) };
         let before = [(Spawn(1), tree(&[7, 8], None))].into();
         let after = [(Spawn(1), tree(&[8, 9], Some(5))), (Spawn(2), tree(&[10], Some(1)))].into();
         let ours = united(before, after);
         assert_eq!(ours[&Spawn(1)].pids, [7, 8, 9]);
-        assert_eq!((ours[&Spawn(1)].held, ours[&Spawn(2)].held), (None, None));
+        assert_eq!((&ours[&Spawn(1)].held, &ours[&Spawn(2)].held), (&None, &None));
         assert_eq!(ours[&Spawn(2)].pids, [10]);
     }
 }

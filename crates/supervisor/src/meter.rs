@@ -21,7 +21,7 @@
 //! Graphics cards are read beside this, in `lookout.rs`; which processes are whose is asked here. A driver may show the
 //! processes of an engine for a while after their end: for so long they are remembered.
 use crate::{
-    cards::Ours,
+    cards::{Held, Ours},
     drivers::answer,
     handle::Post,
     protocol::{ProcessId, Source},
@@ -122,13 +122,13 @@ impl Meter {
         let mut departed = self.departed.lock();
         departed.retain(|_, departed| at.since(departed.at) < DEPARTS_WITHIN);
         let gone = departed.iter().map(|(spawn, Departed { pids, .. })| {
-            (*spawn, Ours { pids: pids.iter().copied().collect(), held: Some(Bytes::ZERO) })
+            (*spawn, Ours { pids: pids.iter().copied().collect(), held: Some(Held::new()) })
         });
         let mut ours: BTreeMap<Spawn, Ours> = gone.collect();
         for (spawn, tree) in trees.iter_mut() {
             let pids = tree.pids(table);
             // Of one that has ended the driver may still show what it held.
-            let held = if pids.is_empty() { Some(Bytes::ZERO) } else { tree.held() };
+            let held = if pids.is_empty() { Some(Held::new()) } else { tree.held() };
             if !pids.is_empty() {
                 tree.seen = pids.into_iter().collect();
             }
@@ -215,10 +215,16 @@ impl Tree {
     }
 
     /// What it says that it holds on graphics devices, once it has said all. `CUDA_Host` is system memory.
-    fn held(&self) -> Option<Bytes> {
+    fn held(&self) -> Option<Held> {
         let Stage::Ready(Some(reported)) = &self.stage else { return None };
-        let is_device = |place: &str| !place.starts_with("CPU") && !place.ends_with("_Host");
-        Some(Bytes::sum(reported.iter().filter(|(_, place, _)| is_device(place)).map(|(_, _, bytes)| bytes)))
+        let mut held = Held::new();
+        for (_, place, bytes) in reported.iter() {
+            if !place.starts_with("CPU") && !place.ends_with("_Host") {
+                let sum = held.entry(place.to_owned()).or_default();
+                *sum = sum.saturating_add(bytes);
+            }
+        }
+        Some(held)
     }
 
     /// Its processes; none when its first one is gone, whoever has its id now.
@@ -377,7 +383,11 @@ mod tests {
         let meter = Arc::new(Meter::default());
         let watched = meter.watch(Spawn(1), me(), vec![]);
         let mut reported = Reported::default();
-        for line in ["x: CUDA0 model buffer size = 8.00 MiB", "x: CUDA_Host compute buffer size = 4.00 MiB"] {
+        for line in [
+            "x: CUDA0 model buffer size = 8.00 MiB",
+            "x: CUDA0 KV buffer size = 1.00 MiB",
+            "x: CUDA_Host compute buffer size = 4.00 MiB",
+        ] {
             reported.on_line(line);
         }
         let at = now();
@@ -385,12 +395,24 @@ mod tests {
         assert_eq!(meter.ours(&table, at)[&Spawn(1)].held, None, "it loads");
         watched.ready(Some(reported));
         let ours = &meter.ours(&table, at)[&Spawn(1)];
-        assert_eq!(ours.held, Some(Bytes::mib(8)));
+        assert_eq!(ours.held, Some([("CUDA0".to_owned(), Bytes::mib(9))].into()));
         assert!(ours.pids.contains(&process::id()));
         drop(watched);
         let ours = &meter.ours(&[], at)[&Spawn(1)];
-        assert!(ours.pids.contains(&process::id()) && ours.held == Some(Bytes::ZERO));
+        assert!(ours.pids.contains(&process::id()) && ours.held == Some(Held::new()));
         assert!(meter.ours(&[], now().after(DEPARTS_WITHIN)).is_empty());
+    }
+
+    #[test]
+    fn trees_that_ended_long_ago_are_forgotten_though_nobody_asks_whose_processes_are_whose() {
+        let meter = Arc::new(Meter::default());
+        let ends = |spawn: u64| drop(meter.watch(Spawn(spawn), me(), vec![]));
+        ends(1);
+        meter.departed.lock().get_mut(&Spawn(1)).expect("remembered").at = Now::ZERO;
+        ends(2);
+        ends(3);
+        let left: Vec<Spawn> = meter.departed.lock().keys().copied().collect();
+        assert_eq!(left, [Spawn(2), Spawn(3)], "those of just now");
     }
 
     #[test]

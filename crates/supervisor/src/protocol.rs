@@ -46,6 +46,8 @@ pub(crate) struct Launch {
     pub(crate) cwd: PathBuf,
     /// Where its output is kept.
     pub(crate) log: Option<PathBuf>,
+    /// The control group to make for it, if one can be made.
+    pub(crate) group: Option<PathBuf>,
 }
 
 /// How an engine is asked to end.
@@ -149,6 +151,7 @@ impl Launch {
         put_list(&self.environment, pair, out);
         put_text(&self.cwd, out);
         put_option(self.log.as_ref(), put_text, out);
+        put_option(self.group.as_ref(), put_text, out);
     }
 
     fn read(payload: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -159,6 +162,7 @@ impl Launch {
             environment: payload.list(|payload| Ok((payload.os_text()?, payload.os_text()?)))?,
             cwd: payload.os_text()?.into(),
             log: payload.option(Reader::os_text)?.map(PathBuf::from),
+            group: payload.option(Reader::os_text)?.map(PathBuf::from),
         })
     }
 }
@@ -252,14 +256,16 @@ mod tests {
             vec((os_text(), os_text()), 0..4),
             os_text(),
             option::of(os_text()),
+            option::of(os_text()),
         )
-            .prop_map(|(nonce, program, args, environment, cwd, log)| Launch {
+            .prop_map(|(nonce, program, args, environment, cwd, log, group)| Launch {
                 nonce: Nonce::of(&nonce).expect("32 digits"),
                 program: program.into(),
                 args,
                 environment,
                 cwd: cwd.into(),
                 log: log.map(PathBuf::from),
+                group: group.map(PathBuf::from),
             })
     }
 

@@ -6,11 +6,12 @@ use crate::{
     handle::{Shared, open_handle},
     incidents::Incidents,
     lookout::{Devices, Lookout},
-    shell::{Outside, Shell},
+    panics::Panics,
+    shell::{Outside, Shell, post},
 };
 use motorpool_catalog::Catalog;
-use motorpool_pool::{Denial, Pool, PoolConfig};
-use std::{ffi::OsString, fmt, fs, path::PathBuf, sync::Arc};
+use motorpool_pool::{Denial, Input, Pool, PoolConfig};
+use std::{ffi::OsString, fmt, fs, path::PathBuf, sync::Arc, time::SystemTime};
 
 /// Told of each refused build before anybody who waits for it is. Must not block for long.
 pub type OnDenial = Box<dyn Fn(&Denial) + Send>;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub calibrate: Calibrate,
     /// Graphics devices, and who tells of them.
     pub devices: Devices,
+    /// Where panics of the graphics driver are reported.
+    pub panics: Panics,
     /// How long an engine that serves may take to answer when it is asked.
     pub probes: ProbeTimes,
     /// Writes the line of a denial.
@@ -52,7 +55,7 @@ impl fmt::Debug for Settings {
 /// The loop ends when the last handle and lease is dropped, and every engine with it. Call inside a tokio runtime;
 /// blocks shortly.
 pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, probes, on_denial } =
+    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, panics, probes, on_denial } =
         settings;
     let launcher = Launcher::open(keeper, &state)?;
     let (logs, empty) = (state.join("logs"), run.join("empty"));
@@ -71,6 +74,9 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, probes };
     let incidents = Incidents::at(state.join("incidents.jsonl"));
     let outside = Outside { shared, snapshots, on_denial, notebook, incidents };
+    let pause = panics.observe(SystemTime::now(), motorpool_devices::now());
+    post(&handle.weak_inbox(), Input::GpuPause(pause));
+    tokio::spawn(panics.run(handle.weak_inbox()));
     let shell = Shell::new(pool, (handle.weak_inbox(), posts), Arc::new(workshop), outside);
     tokio::spawn(shell.run());
     Ok(handle)

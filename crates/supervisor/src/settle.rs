@@ -2,10 +2,12 @@
 //!
 //! A process is ours when its environment holds the nonce that was drawn for its tree, or when it is a journaled
 //! process (same id, same start time, same boot) that hides its environment and runs the journaled program. A
-//! different program alone acquits nobody: wrappers exec others. What descends from ours is ours. Each one is held
+//! different program alone acquits nobody: wrappers exec others. What descends from ours, or is in the control group that
+//! bears the nonce, is ours. Each one is held
 //! by a pidfd that was opened *before* it was checked, so the signal meets the process that was checked, whatever
 //! becomes of its id.
 use crate::{
+    cgroup::Cgroup,
     journal::{Journal, JournalError, Unsettled},
     nonce::Nonce,
     protocol::ProcessId,
@@ -25,6 +27,8 @@ pub(crate) struct Wanted {
     pub(crate) nonce: Nonce,
     /// The first process as it was written down, and the program that it was to run.
     pub(crate) known: Option<(ProcessId, PathBuf)>,
+    /// The control group that may have been made for it.
+    pub(crate) group: Option<Cgroup>,
 }
 
 /// An engine of an earlier supervisor that could not be killed. It still holds its memory.
@@ -49,7 +53,8 @@ pub(crate) fn settle(journal: &Journal, boot: &str, within: Duration) -> Result<
             None => Vec::new(),
             Some(nonce) => {
                 let known = born.map(|(_, engine)| (engine, PathBuf::from(&intent.executable)));
-                sweep(&Wanted { nonce, known }, within)
+                let group = intent.group.as_ref().and_then(|folder| Cgroup::written_down(Path::new(folder), &nonce));
+                sweep(&Wanted { nonce, known, group }, within)
             }
         };
         if pids.is_empty() {
@@ -70,6 +75,7 @@ pub(crate) fn settle(journal: &Journal, boot: &str, within: Duration) -> Result<
 pub(crate) fn sweep(wanted: &Wanted, within: Duration) -> Vec<u32> {
     let until = Instant::now() + within;
     loop {
+        wanted.group.iter().for_each(Cgroup::kill);
         let found = find(wanted);
         for (pid, pidfd) in &found {
             if let Err(error) = pidfd.signal(libc::SIGKILL) {
@@ -79,9 +85,11 @@ pub(crate) fn sweep(wanted: &Wanted, within: Duration) -> Vec<u32> {
         let ended =
             |(_, pidfd): &&(u32, PidFd)| pidfd.has_ended_within(until.saturating_duration_since(Instant::now()));
         let alive: Vec<u32> = found.iter().filter(|one| !ended(one)).map(|(pid, _)| *pid).collect();
-        if found.is_empty() || !alive.is_empty() {
+        let is_over = found.is_empty() && !wanted.group.as_ref().is_some_and(Cgroup::is_left);
+        if is_over || !alive.is_empty() || Instant::now() >= until {
             return alive;
         }
+        std::thread::yield_now();
     }
 }
 
@@ -90,8 +98,10 @@ fn find(wanted: &Wanted) -> Vec<(u32, PidFd)> {
     let mark = wanted.nonce.entry();
     let mut ours: Vec<(u32, PidFd)> =
         pids().into_iter().filter_map(|pid| hold_if(pid, |pid| is_wanted(pid, &mark, wanted))).collect();
-    let table = processes();
     let mut seen: BTreeSet<u32> = ours.iter().map(|(pid, _)| *pid).collect();
+    let members = wanted.group.iter().flat_map(Cgroup::members).filter(|pid| seen.insert(*pid));
+    ours.extend(members.filter_map(|pid| hold_if(pid, |pid| is_member(pid, wanted))));
+    let table = processes();
     for pid in ours.iter().flat_map(|(pid, _)| descendants_in(&table, *pid)).collect::<Vec<_>>() {
         if seen.insert(pid)
             && let Some(before) = table.iter().find(|process| process.pid == pid)
@@ -107,6 +117,10 @@ fn find(wanted: &Wanted) -> Vec<(u32, PidFd)> {
 fn hold_if(pid: u32, check: impl FnOnce(u32) -> bool) -> Option<(u32, PidFd)> {
     let pidfd = PidFd::open(pid).ok()?;
     (pid != std::process::id() && check(pid)).then_some((pid, pidfd))
+}
+
+fn is_member(pid: u32, wanted: &Wanted) -> bool {
+    wanted.group.as_ref().is_some_and(|group| group.members().contains(&pid))
 }
 
 fn is_wanted(pid: u32, mark: &str, wanted: &Wanted) -> bool {

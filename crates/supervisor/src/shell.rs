@@ -360,6 +360,7 @@ fn log_event(kind: &EventKind) {
             // Harnesses tell this line from that of a denial by its word.
             tracing::warn!("[provider-pool] capacity broker deferred {key}: {why}");
         }
+        EventKind::GpuPaused { key, why } => tracing::error!("gpu panic guard denied {key}: {why}"),
         EventKind::StartFailed { key, class } => tracing::warn!(%key, %class, "start failed"),
         EventKind::BreakerOpened { key, class, within } => {
             tracing::error!(%key, %class, "failed to start too often; not started again for {} s", within.as_secs());

@@ -24,6 +24,14 @@ pub struct Spawn(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub Arc<str>);
 
+impl DeviceId {
+    /// Whether it is an instance of a card that is cut up (NVIDIA's MIG), by its UUID: a process sees one of those at a
+    /// time, and no other device of that driver beside it.
+    pub fn is_instance(&self) -> bool {
+        self.0.starts_with("MIG-")
+    }
+}
+
 /// Why a text is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {

@@ -82,6 +82,10 @@ pub struct EntryView {
     pub phase: PhaseView,
     /// Whether it is drained, and by how many.
     pub n_drainers: u32,
+    /// The engines that need its room, among them; the others are operators.
+    pub drained_for: Vec<EngineKey>,
+    /// When it stops for want of requests, unless one comes.
+    pub unload_at: Option<Now>,
     /// Requests it serves now.
     pub leases: Vec<LeaseView>,
     /// Requests that wait for it, for a lease or only to find it there.
@@ -342,6 +346,13 @@ pub enum EventKind {
         /// The engine.
         key: EngineKey,
         /// What is missing.
+        why: String,
+    },
+    /// A build was refused because the graphics driver panicked a short time ago.
+    GpuPaused {
+        /// The engine.
+        key: EngineKey,
+        /// When, what, and for how long.
         why: String,
     },
     /// A start failed.

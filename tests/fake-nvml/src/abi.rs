@@ -9,6 +9,8 @@ use std::ffi::{CStr, c_char, c_int};
 /// `NVML_VALUE_NOT_AVAILABLE`, and the id of no instance.
 const NOT_AVAILABLE: u64 = u64::MAX;
 const NO_INSTANCE: u32 = u32::MAX;
+/// So many places for instances has a card that is cut up.
+const MAX_INSTANCES: u32 = 7;
 
 /// `nvmlMemory_v2_t`.
 #[repr(C)]
@@ -227,6 +229,34 @@ unsafe extern "C" fn nvmlDeviceGetMigMode(handle: Handle, current: *mut u32, pen
         unsafe { put(current, mode).and_then(|()| put(pending, mode)) }
     };
     mode().into()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetMaxMigDeviceCount(handle: Handle, to: *mut u32) -> Code {
+    let count = || match begin_for("nvmlDeviceGetMaxMigDeviceCount", handle)?.1.mig {
+        Mig::On => Ok(MAX_INSTANCES),
+        Mig::Off | Mig::None => Ok(0),
+    };
+    // SAFETY: NVML's contract.
+    count().and_then(|count| unsafe { put(to, count) }).into()
+}
+
+/// An instance keeps its place when one before it goes; here every second place is empty.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(handle: Handle, index: u32, to: *mut Handle) -> Code {
+    const NAME: &str = "nvmlDeviceGetMigDeviceHandleByIndex";
+    let instance = || {
+        let (state, card) = begin_for(NAME, handle)?;
+        if index >= MAX_INSTANCES {
+            return Err(INVALID_ARGUMENT);
+        }
+        let place = usize::try_from(index).map_err(|_| INVALID_ARGUMENT)?;
+        let instances = state.instances(&card);
+        let instance = instances.get(place / 2).filter(|_| place % 2 == 1).ok_or(NOT_FOUND)?;
+        handle_of(&state, NAME, &instance.uuid)
+    };
+    // SAFETY: NVML's contract.
+    instance().and_then(|handle| unsafe { put(to, handle) }).into()
 }
 
 #[unsafe(no_mangle)]

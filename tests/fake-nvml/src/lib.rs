@@ -15,6 +15,7 @@
 //! driver 570.86.10
 //! cuda 12080
 //! device uuid=GPU-a pci=00000000:01:00.0 total=25769803776 reserved=0 used=1073741824 mig=off name=NVIDIA GeForce RTX 3090
+//! device uuid=MIG-a of=GPU-a total=10737418240 name=NVIDIA A100 MIG 1g.10gb
 //! process uuid=GPU-a pid=41 bytes=104857600 kind=compute
 //! order GPU-b GPU-a
 //! claims /tmp/claims
@@ -30,6 +31,7 @@
 //! - `device`: `reserved` (0), `used` (0) and `mig` (`on`, `off`, `none`: the card has no such mode; the default)
 //!   may be left out. Indices are the order of the lines, or that of `order`; a device that `order` leaves out is
 //!   not enumerated.
+//! - `of`: an instance of that card, which has `mig=on`. It is not enumerated, and nothing is subtracted from the card.
 //! - `process`: shown by the driver, not added to `used`. `bytes=unknown`: the driver shows the process without its
 //!   memory. `kind`: `compute` (default) or `graphics`.
 //! - `claims`: a folder whose files `<pid>` hold lines `<uuid> <bytes>`, written by whoever plays an engine. While

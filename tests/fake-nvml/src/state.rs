@@ -25,6 +25,8 @@ pub(crate) struct Device {
     pub(crate) reserved: u64,
     pub(crate) used: u64,
     pub(crate) mig: Mig,
+    /// The card of which it is an instance.
+    pub(crate) of: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,9 +91,14 @@ impl State {
     /// The devices as they are enumerated.
     pub(crate) fn enumerated(&self) -> Vec<&Device> {
         match &self.order {
-            None => self.devices.iter().collect(),
+            None => self.devices.iter().filter(|device| device.of.is_none()).collect(),
             Some(order) => order.iter().filter_map(|uuid| self.device(uuid)).collect(),
         }
+    }
+
+    /// The instances of a card that is cut up, in the order of their lines.
+    pub(crate) fn instances(&self, card: &Device) -> Vec<&Device> {
+        self.devices.iter().filter(|device| device.of.as_ref() == Some(&card.uuid)).collect()
     }
 
     pub(crate) fn device(&self, uuid: &str) -> Option<&Device> {
@@ -125,6 +132,7 @@ impl Device {
                 "reserved" => device.reserved = value.parse().ok()?,
                 "used" => device.used = value.parse().ok()?,
                 "mig" => device.mig = Mig::parse(value)?,
+                "of" => device.of = Some(value.to_owned()),
                 _ => return None,
             }
         }
@@ -187,7 +195,7 @@ mod tests {
     fn a_file_with_every_line_is_read() {
         let state = State::parse(
             "# two cards\ndriver 1.2\ncuda 11000\ndevice uuid=A pci=1 total=9 reserved=1 used=2 mig=on name=A card\n\
-             device uuid=B total=5 name=B\nprocess uuid=A pid=4 bytes=3\nprocess uuid=A pid=5 bytes=unknown kind=graphics\n\
+             device uuid=B total=5 name=B\ndevice uuid=M of=A total=4 name=A part\nprocess uuid=A pid=4 bytes=3\nprocess uuid=A pid=5 bytes=unknown kind=graphics\n\
              order B A\nclaims /a b\nlag-ms 1500\npid-offset 7\nengine CUDA B A\nfault init driver-not-loaded\nhang count /pipe\n",
         )
         .expect("understood");
@@ -195,6 +203,8 @@ mod tests {
         assert_eq!(uuids, ["B", "A"]);
         let a = state.device("A").expect("there");
         assert_eq!((a.name.as_str(), a.total, a.reserved, a.used, a.mig), ("A card", 9, 1, 2, Mig::On));
+        assert_eq!(state.instances(a).iter().map(|one| one.total).collect::<Vec<_>>(), [4]);
+        assert!(State::parse("device uuid=M of=A name=x").expect("understood").enumerated().is_empty());
         assert_eq!((state.driver.as_str(), state.cuda, state.pid_offset), ("1.2", 11_000, 7));
         assert_eq!((state.claims, state.lag), (Some("/a b".into()), Duration::from_millis(1500)));
         let bytes: Vec<_> = state.processes.iter().map(|process| (process.bytes, process.kind)).collect();

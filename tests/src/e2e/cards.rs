@@ -13,7 +13,7 @@ pub const CARDS: [&str; 2] = ["GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-0000"];
 const NAME: &str = "NVIDIA GeForce RTX 3090";
 
 /// A folder with the fake library.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cards {
     folder: PathBuf,
     devices: String,
@@ -50,6 +50,15 @@ impl Cards {
         let text = format!("{}claims {}\n{more}\n", self.devices, self.claims().display());
         fs::write(&next, text).expect("written");
         fs::rename(next, self.folder.join("libnvidia-ml.so.1.state")).expect("the same folder");
+    }
+
+    /// From now on a card is cut into instances of so many bytes, and the state has these lines besides.
+    pub fn cut(&mut self, card: &str, instances: &[(&str, u64)], more: &str) {
+        let line = self.devices.lines().find(|line| line.contains(card)).expect("one of the cards").to_owned();
+        self.devices = self.devices.replace(&line, &line.replace(" name=", " mig=on name="));
+        let line = |(id, total): &(&str, u64)| format!("device uuid={id} of={card} total={total} name={NAME} MIG 1g\n");
+        self.devices.extend(instances.iter().map(line));
+        self.set(more);
     }
 
     /// The library, as it is loaded by path.

@@ -20,10 +20,12 @@ use std::{
 };
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
-    process::Child,
+    process::{Child, Command},
     task::AbortHandle,
 };
 
+/// What `serve` prints before its address.
+pub(crate) const LISTENING: &str = "listening on http://";
 /// A bound on a daemon that hangs, not a measurement.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// A daemon of a test that hangs is killed after this time: its connections break, and the test says where it was.
@@ -43,14 +45,18 @@ pub struct Daemon<'a> {
 impl<'a> Daemon<'a> {
     /// Starts `motorpool serve` and waits until it listens.
     pub(crate) async fn start(house: &'a House) -> Self {
-        Self::start_as(house, &["serve"], "listening on http://").await
+        Self::start_as(house, &["serve"], LISTENING).await
     }
 
     /// Starts `motorpool <args>` and waits until its output names the address it serves on, after `before`.
     pub async fn start_as(house: &'a House, args: &[&str], before: &str) -> Self {
+        Self::run(house, house.command(args), before).await
+    }
+
+    /// The same with a command that the house has made.
+    pub(crate) async fn run(house: &'a House, mut command: Command, before: &str) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let log = house.path(&format!("daemon-{}.log", STARTED.fetch_add(1, Ordering::Relaxed)));
-        let mut command = house.command(args);
         command.stdout(Stdio::piped()).stderr(File::create(&log).expect("created"));
         let mut child = command.spawn().expect("it runs");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();

@@ -1,5 +1,5 @@
 //! [`House`]: directories, configuration and catalog of one test, and the command line in it.
-use crate::e2e::{Daemon, processes};
+use crate::e2e::{Daemon, daemon::LISTENING, processes};
 use motorpool_testkit::{Behaviour, FakeModel, binary};
 use std::{
     ffi::OsString,
@@ -188,6 +188,23 @@ impl House {
         command
     }
 
+    /// The same, started by a shell script that ends with `exec "$@"`.
+    pub fn command_through(&self, script: &str, args: &[&str]) -> Command {
+        let plain = self.command(args);
+        let plain = plain.as_std();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script, "sh"]).arg(plain.get_program()).args(plain.get_args());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
     /// Runs `motorpool <args>` to its end.
     pub async fn run(&self, args: &[&str]) -> Outcome {
         outcome(self.command(args)).await
@@ -197,6 +214,12 @@ impl House {
     pub async fn start(&self) -> Daemon<'_> {
         self.write_config();
         Daemon::start(self).await
+    }
+
+    /// A daemon that listens, started by a shell script that ends with `exec "$@"`.
+    pub async fn start_through(&self, script: &str) -> Daemon<'_> {
+        self.write_config();
+        Daemon::run(self, self.command_through(script, &["serve"]), LISTENING).await
     }
 
     /// A daemon that must not start, and how it ended. Nothing of it may be left.

@@ -85,6 +85,18 @@ pub fn left_of(house: &House, daemon: Option<u32>) -> Vec<Process> {
 pub fn assert_none(house: &House) {
     let left = left_of(house, None);
     assert!(left.is_empty(), "left running: {left:#?}");
+    assert_no_group(house);
+}
+
+/// The control groups of engines go with them. (An empty one stays when supervisor and keeper were killed; the next start
+/// removes it.)
+///
+/// # Panics
+/// When one is left.
+pub fn assert_no_group(house: &House) {
+    let left: Vec<_> =
+        journal::groups(&house.state("journal.jsonl")).into_iter().filter(|folder| folder.exists()).collect();
+    assert!(left.is_empty(), "control groups are left: {left:#?}");
 }
 
 /// Kills whatever of `house` runs, until nothing does or nothing helps.

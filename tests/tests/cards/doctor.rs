@@ -47,6 +47,17 @@ async fn cards_are_told_with_their_driver_and_what_is_free() {
 }
 
 #[tokio::test]
+async fn what_an_engine_listed_at_an_earlier_start_is_not_believed() {
+    let mut house = House::new();
+    let cards = Cards::put_in(&mut house, TOTALS, "");
+    house.start().await.stop().await;
+    assert!(house.state("device-lists.json").exists(), "it was kept");
+    cards.set("engine CUDA");
+    let (findings, _) = doctor(&house).await;
+    assert_eq!(about(&findings, "device", "no engine here can compute on it"), ["note"; 2], "{findings:#?}");
+}
+
+#[tokio::test]
 async fn a_lost_card_is_a_fault_with_its_cure_and_the_other_one_is_well() {
     let mut house = House::new();
     let cards = Cards::put_in(&mut house, TOTALS, "");

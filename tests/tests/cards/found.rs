@@ -58,6 +58,20 @@ async fn cards_that_the_only_engine_cannot_use_are_none_and_it_is_told_so() {
 }
 
 #[tokio::test]
+async fn an_engine_that_could_use_no_card_is_asked_again_at_the_next_start() {
+    let mut house = House::new();
+    let cards = Cards::put_in(&mut house, TOTALS, "engine CUDA\n");
+    let daemon = house.start().await;
+    assert!(daemon.status().await.pool.memory.iter().all(|pool| pool.device.is_none()));
+    daemon.stop().await;
+    // Nothing of the program, its libraries, the driver or the devices is another.
+    cards.set("");
+    let daemon = house.start().await;
+    assert_eq!(daemon.status().await.card(CARDS[0]).total_bytes, TOTALS[0]);
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_plan_sees_the_cards_without_a_daemon_and_leaves_nothing() {
     let mut house = House::new();
     model(&mut house, "a", 600);

@@ -41,6 +41,30 @@ async fn a_claim_lands_on_the_card_that_was_chosen_and_the_driver_shows_it_as_ou
     }
 }
 
+#[tokio::test]
+async fn instances_of_a_card_that_is_cut_up_are_cards_of_their_own_and_engines_see_their_own_alone() {
+    let [a, b] = CARDS;
+    let mut house = House::new();
+    let mut cards = Cards::put_in(&mut house, TOTALS, "");
+    cards.cut(a, &[("MIG-1111", 10 * GIB), ("MIG-2222", 20 * GIB)], "");
+    let places = [("small", "MIG-1111", 6 << 10), ("middle", b, 12 << 10), ("large", "MIG-2222", 17 << 10)];
+    let models = places.map(|(id, _, mib)| model(&mut house, id, mib));
+    let daemon = house.start().await;
+    for (model, (id, card, mib)) in models.iter().zip(places) {
+        assert_serves(&daemon, id).await;
+        let process = process_of(model).await;
+        assert_eq!(process["environment"]["CUDA_VISIBLE_DEVICES"], card);
+        assert_eq!(after(&process, "--device"), Some("CUDA0"));
+        let pid = daemon.until_phase(id, &["ready"]).await.pid.expect("it runs");
+        assert_eq!(cards.claimed(pid), [(card.to_owned(), mib * MIB)]);
+        assert_is_ours(&daemon, card, mib * MIB).await;
+    }
+    let status = daemon.status().await;
+    assert!(status.pool.memory.iter().all(|pool| pool.device.as_deref() != Some(a)), "nothing lies on the card itself");
+    assert!(daemon.log().contains(&format!("({a}) is cut into instances (MIG), which count instead")));
+    daemon.stop().await;
+}
+
 /// All that is used there is reserved, and nothing of it counts as others'.
 async fn assert_is_ours(daemon: &Daemon<'_>, card: &str, bytes: u64) {
     until_card(daemon, card, |seen| seen.committed_bytes == bytes && seen.foreign_bytes == Some(0)).await;

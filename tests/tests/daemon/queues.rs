@@ -78,8 +78,7 @@ async fn an_operator_moves_and_takes_out_whoever_waits() {
     let second = tokio::spawn(in_background(daemon.http(), chat("a", "three")));
     let before = pending(&daemon, 2).await;
     assert_eq!((&before[0]["id"], &before[0]["lane"]), (&ids[0]["id"], &json!("background")));
-    let third = daemon.http().post(CHAT, &chat("a", "four")).await.expect("an answer");
-    assert_refused(&third, 429, "queue_full");
+    assert_refused(&in_background(daemon.http(), chat("a", "four")).await, 429, "queue_full");
     let id = |row: &Value| row["id"].to_string();
     let moved = daemon.cli(&["queue", "move", &id(&before[1]), "up"]).await;
     assert!(moved.code == Some(0) && moved.stdout.contains("went up"), "{moved:?}");

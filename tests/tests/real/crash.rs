@@ -3,7 +3,7 @@ use motorpool_testkit::{Incoming, eventually};
 use motorpool_tests::e2e::{
     Daemon,
     daemon::send,
-    installed::{MODEL, engine_itself, engine_pid, house},
+    installed::{MODEL, engine_itself, engine_pid, house, model_file},
     processes::is_alive,
     talk::{CHAT, Said},
 };
@@ -79,6 +79,36 @@ async fn a_killed_supervisor_takes_a_streaming_engine_along_and_the_next_one_ser
     daemon.kill().await;
     assert!(!is_alive(pid) && stream.whole().await.is_err());
     let daemon = house.start().await;
+    assert_serves(&daemon).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_model_file_that_is_cut_while_it_is_mapped_ends_its_engine_and_is_not_loaded_again() {
+    let mut house = house().await;
+    let copy = house.path("models/copy.gguf");
+    std::fs::copy(model_file(), &copy).expect("copied");
+    house.add_model("copy", &copy, "slots = 1\n");
+    let daemon = house.start().await;
+    let body = json!({"model": "copy", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]});
+    let answer = daemon.http().post(CHAT, &body).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let pid = engine_pid(&daemon, "copy").await;
+    let file = std::fs::File::options().write(true).open(&copy).expect("there");
+    file.set_len(file.metadata().expect("there").len() / 2).expect("cut");
+    // Asked once more of another engine; for that the file is looked at first.
+    let answer = daemon.http().post(CHAT, &body).await.expect("an answer");
+    assert!(answer.status.is_server_error(), "{}", answer.text());
+    eventually("it is gone", async || (!is_alive(pid)).then_some(())).await;
+    let exit = eventually("its end is told", async || daemon.status().await.engine("copy")?.last_exit.clone()).await;
+    assert_eq!((&exit["signal"], &exit["class"]), (&json!(7), &json!("assertion")), "{exit}");
+    for _ in 0..2 {
+        let again = daemon.http().post(CHAT, &body).await.expect("an answer");
+        assert_eq!(again.status, 500, "{}", again.text());
+        assert!(again.text().contains("model-corrupt"), "{}", again.text());
+    }
+    let log = daemon.log();
+    assert_eq!(log.matches("[llama-server] launch").count(), 1, "{log}");
     assert_serves(&daemon).await;
     daemon.stop().await;
 }

@@ -8,4 +8,5 @@ mod estimates;
 mod learned;
 mod ledger;
 mod serving;
+mod sessions;
 mod up;

@@ -1,7 +1,9 @@
 //! The one loop and its handle over real processes: the fake engine under a real keeper.
+mod obeys;
+
 use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
-use motorpool_pool::{Answer, Ask, BudgetSetting, Calibration, Force, Host, PoolConfig, Refusal};
-use motorpool_supervisor::{KeeperProgram, PoolHandle, Settings, start};
+use motorpool_pool::{Answer, Ask, BudgetSetting, Calibration, Force, Host, HostShape, PoolConfig, Refusal};
+use motorpool_supervisor::{KeeperProgram, Panics, PoolHandle, Settings, start};
 use motorpool_testkit::{Behaviour, Client, Deaf, End, Exit, FakeModel, Gate, Load, Moment, Stop, binary, eventually};
 use motorpool_vocab::{Bytes, EngineKey, FailureClass, Holder, ModelId, PhaseView, StopReason};
 use std::{
@@ -42,6 +44,10 @@ impl House {
     }
 
     fn open_with(&self, budget_mib: u64, declared: Bytes) -> PoolHandle {
+        self.open_on(HostShape::SystemRam, budget_mib, declared)
+    }
+
+    fn open_on(&self, shape: HostShape, budget_mib: u64, declared: Bytes) -> PoolHandle {
         let models = self.models.iter().zip(["a", "b", "c"]).map(|(fake, id)| {
             let source = ModelSource::File(fake.path().to_owned());
             let mut model = Model::new(ModelId::new(id).expect("an id"), "llama-server", source);
@@ -50,6 +56,20 @@ impl House {
             model
         });
         let catalog = Catalog::new(shipped().0, models.collect()).expect("a catalog");
+        let config = PoolConfig {
+            host: Host {
+                shape,
+                ram: Bytes::gib(64),
+                budget: BudgetSetting::explicit(Bytes::mib(budget_mib)),
+                ..Host::default()
+            },
+            polite_within: Duration::from_secs(2),
+            ..PoolConfig::default()
+        };
+        self.start(catalog, config)
+    }
+
+    fn start(&self, catalog: Catalog, config: PoolConfig) -> PoolHandle {
         let denials = Arc::clone(&self.denials);
         let settings = Settings {
             keeper: KeeperProgram { program: binary("keeper-under-test"), args: vec![] },
@@ -63,17 +83,9 @@ impl House {
             }),
             calibrate: Box::new(|_| Calibration::default()),
             devices: motorpool_supervisor::Devices::default(),
+            panics: Panics { folders: vec![self.folder.path().to_owned()], pause: Duration::from_hours(1) },
             probes: motorpool_supervisor::ProbeTimes::default(),
             on_denial: Box::new(move |denial| denials.lock().expect("no panic").push(denial.to_string())),
-        };
-        let config = PoolConfig {
-            host: Host {
-                ram: Bytes::gib(64),
-                budget: BudgetSetting::explicit(Bytes::mib(budget_mib)),
-                ..Host::default()
-            },
-            polite_within: Duration::from_secs(2),
-            ..PoolConfig::default()
         };
         start(settings, Arc::new(catalog), config).expect("a pool")
     }
@@ -132,6 +144,20 @@ async fn a_denial_is_written_before_its_refusal_is_heard() {
     let written = house.denials.lock().expect("no panic").clone();
     assert_eq!(written, ["budget exhausted: would commit 2147483648 against 1073741824"]);
     assert_eq!(house.models[0].starts(), vec![]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_started_on_graphics_after_its_driver_panicked_and_the_rest_is() {
+    let house = House::new(&[Behaviour::default(), Behaviour::default()]);
+    std::fs::write(house.path("kernel.panic"), "panic: AGXG14 completeMemory() prepare count underflow")
+        .expect("written");
+    let pool = house.open_on(HostShape::Unified, 4096, Bytes::mib(600));
+    let Err(Refusal::GpuPaused { signature, .. }) = pool.acquire(ask("a")).await else { panic!("a refusal") };
+    assert_eq!((signature.as_str(), house.models[0].starts()), ("AGXG14", vec![]));
+    drop(pool);
+    let house = House::new(&[Behaviour::default()]);
+    std::fs::write(house.path("kernel.panic"), "panic: AGXG14").expect("written");
+    drop(house.open(1024).acquire(ask("a")).await.expect("a lease: this host has no graphics"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

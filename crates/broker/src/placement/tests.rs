@@ -69,6 +69,21 @@ fn what_fits_no_single_device_goes_over_the_largest_in_proportion() {
 }
 
 #[test]
+fn one_engine_is_never_split_over_instances_of_cards_that_are_cut_up_but_each_serves_one() {
+    let host = discrete(&[("MIG-a", 40), ("MIG-b", 8), ("A", 24), ("B", 24)]);
+    let on = |n| place(&ledger(&host), &auto(layers(n, 0)));
+    assert_eq!(devices(&on(7)), [("MIG-b", 8)]);
+    assert_eq!(devices(&on(36)), [("MIG-a", 37)]);
+    assert_eq!(devices(&on(40)), [("A", 20), ("B", 21)]);
+    let spilled = on(60);
+    assert_eq!((devices(&spilled).len(), spilled.company), (2, Company::Alone), "{spilled:?}");
+    assert!(spilled.split.devices.iter().all(|(id, _)| !id.is_instance()), "{spilled:?}");
+    let cut = discrete(&[("MIG-a", 24), ("MIG-b", 24)]);
+    let spilled = place(&ledger(&cut), &auto(layers(40, 0)));
+    assert_eq!(devices(&spilled), [("MIG-a", 23)], "as on one card");
+}
+
+#[test]
 fn a_model_larger_than_the_cards_spills_when_it_is_alone() {
     let host = discrete(&[("A", 24)]);
     let mut ledger = ledger(&host);

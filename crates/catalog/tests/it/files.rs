@@ -1,8 +1,8 @@
 //! What whole files say, and what silence means.
 use motorpool_catalog::{
-    Budget, Capability, Capacity, Config, ContextWish, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, HostShape, Listen,
-    LogFormat, LogLevel, Model, ModelSource, OnCpuFallback, OnDeadline, Policy, Profile, Replicas, Source, Spillover,
-    Transport, parse_config, parse_host, parse_manifest, parse_model, shipped,
+    Abandon, Budget, Capability, Capacity, Config, ContextWish, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, HostShape,
+    Listen, LogFormat, LogLevel, Model, ModelSource, OnCpuFallback, OnDeadline, Policy, Profile, Replicas, Source,
+    Spillover, Transport, parse_config, parse_host, parse_manifest, parse_model, shipped,
 };
 use motorpool_vocab::{Bytes, FailureClass};
 use std::time::Duration;
@@ -54,10 +54,10 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!([pool.fan_out_after, pool.scale_down_after, pool.quiet], [2, 120, 180].map(secs));
     assert_eq!((evict.on_deadline, limits.queue_model, limits.queue), (OnDeadline::Refuse, 64, 512));
     assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
-    assert_eq!(load.parallel, 1);
+    assert_eq!((load.parallel, load.abandon), (1, Abandon::Finish));
     assert_eq!((breaker.failures, [breaker.within, breaker.pause]), (3, [60, 60].map(secs)));
-    assert_eq!([health.every, health.timeout, health.inference, health.silent], [15, 5, 30, 120].map(secs));
-    assert_eq!((health.misses, health.failures), (3, 3));
+    let times = [health.every, health.timeout, health.inference, health.silent];
+    assert_eq!((times, health.misses, health.failures), ([15, 5, 30, 120].map(secs), 3, 3));
     assert_eq!([shutdown.grace, loading.commit_after], [30, 10].map(secs));
     let sizes = [limits.body, limits.body_memory, limits.bodies_memory, limits.spool, limits.header];
     assert_eq!(sizes, [Bytes::mib(256), Bytes::mib(4), Bytes::mib(128), Bytes::gib(4), Bytes::new(65_536)]);
@@ -94,6 +94,7 @@ fn every_key_of_the_configuration_is_taken() {
         [load]
         cap = "2h"
         parallel = 2
+        abandon = "abort"
         [breaker]
         failures = 0
         [health]
@@ -126,7 +127,7 @@ fn every_key_of_the_configuration_is_taken() {
     assert_eq!(config.pool.min_residency, Duration::from_secs(10), "keys beside given ones keep their defaults");
     assert_eq!(config.pool.queue_wait, Duration::from_mins(90));
     assert_eq!((config.stop.polite, config.load.cap), (Duration::from_millis(250), Duration::from_hours(2)));
-    assert_eq!(config.load.parallel, 2);
+    assert_eq!((config.load.parallel, config.load.abandon), (2, Abandon::Abort));
     assert_eq!((config.breaker.failures, config.health.silent), (0, Duration::from_mins(5)));
     assert_eq!((config.limits.body, config.limits.connections), (Bytes::gib(1), 16));
     assert_eq!(config.defaults.model.as_deref(), Some("gemma3-270m"));
@@ -140,6 +141,10 @@ fn the_least_model_is_an_id_and_a_file() {
     let made = Model::new(least.id.clone(), "llama-server", ModelSource::File("/home/ann/a.gguf".into()));
     assert_eq!(least, made);
     assert_eq!((least.prompt_cache, least.checkpoints), (DEFAULT_PROMPT_CACHE, DEFAULT_CHECKPOINTS));
+    assert_eq!(
+        (least.idle_ttl, model("id = \"a\"\nidle_ttl = \"0s\"\nsource = { file = \"/x\" }").idle_ttl),
+        (Duration::from_mins(10), Duration::ZERO)
+    );
     assert_eq!(least.capabilities, [Capability::Chat]);
 }
 

@@ -1,6 +1,6 @@
 //! Which model a name means, and which names cannot stand side by side.
 use motorpool_catalog::{
-    Catalog, Manifest, Model, Source, overlay_manifests, overlay_models, parse_manifest, parse_model, shipped,
+    Catalog, Instead, Manifest, Model, Source, overlay_manifests, overlay_models, parse_manifest, parse_model, shipped,
 };
 use motorpool_vocab::ModelId;
 use proptest::prelude::*;
@@ -147,11 +147,9 @@ fn a_model_cannot_undo_what_was_planned() {
         refusal(vec![model("a.toml", "id = \"a\"\nextra_args = [\"--jinja\",     \"--ctx-size\", \"9\"]")]),
         expected
     );
-    let kept = "it is set for it, or kept from it";
     for (flag, why) in [
         ("-c", "`context`"),
         ("-np", "`slots`"),
-        ("-ctk", "`kv_type`"),
         ("--cache-type-v=q8_0", "`kv_type`"),
         ("-ngl", "`gpu_layers`"),
         ("-cmoe", "`n_cpu_moe`"),
@@ -160,32 +158,59 @@ fn a_model_cannot_undo_what_was_planned() {
         ("--cache-ram", "`prompt_cache`"),
         ("--mmproj", "`projector`"),
         ("-md", "`draft`"),
-        ("--model-draft", "`draft`"),
-        ("-ngld", "`draft`"),
-        ("-cd", "`draft`"),
-        ("-ctkd", "`draft`"),
+        ("-ngld", "its `file` and `tokens`"),
         ("--lora", "`adapters`"),
-        ("-ub", kept),
-        ("-b", kept),
-        ("-nkvo", kept),
-        ("--no-mmap", kept),
-        ("--mlock", kept),
-        ("--direct-io", kept),
-        ("--load-mode=dio", kept),
-        ("--host", kept),
-        ("--tools", kept),
-        ("-v", kept),
-        ("--port=1", kept),
+        ("--alias", "`aliases` are more names"),
+        ("--hf-token", "named by `source`"),
+        ("--embedding", "`capabilities`"),
+        ("--main-gpu", "`devices` in the catalog entry says over which"),
+        ("-ub", "`capabilities`"),
+        ("-nkvo", "`gpu_layers`"),
+        ("--mlock", "has the file mapped"),
+        ("--load-mode=dio", "has the file mapped"),
+        ("--port=1", "`listen` of `[server]`"),
+        ("--tools", "no tools"),
+        ("-v", "reads its log"),
+        ("--rpc", "other machines"),
     ] {
-        let mut model = named("a", &[]);
-        model.extra_args = vec![flag.into()];
-        let shown = Catalog::new(engines(), vec![model]).expect_err(flag).to_string();
+        let shown = refusal(vec![with_argument(flag)]);
         assert!(shown.contains(why), "{why} in {shown}");
     }
     for flag in ["--threads", "--swa-full", "--control-vector", "--no-repack"] {
-        let mut model = named("a", &[]);
-        model.extra_args = vec![flag.into()];
-        assert!(Catalog::new(engines(), vec![model]).is_ok(), "{flag} is counted, or costs nothing");
+        assert!(Catalog::new(engines(), vec![with_argument(flag)]).is_ok(), "{flag} is counted, or costs nothing");
+    }
+}
+
+fn with_argument(flag: &str) -> Model {
+    let mut model = named("a", &[]);
+    model.extra_args = vec![flag.into()];
+    model
+}
+
+/// The keys of a catalog entry, as its own error tells them.
+fn known_keys() -> Vec<String> {
+    let unknown = Source { file: "x.toml", text: "id = \"a\"\nno_such_key = 1" };
+    let error = parse_model(unknown, &|_| None).expect_err("unknown").to_string();
+    let (_, known) = error.split_once("known here:").expect("all of them");
+    let line = known.lines().next().unwrap_or_default();
+    line.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn each_argument_that_is_refused_says_why_and_names_only_what_there_is() {
+    let elsewhere = ["[server]", "listen", "origins", "file", "tokens"];
+    let known = known_keys();
+    assert!(known.iter().any(|key| key == "capabilities"), "{known:?}");
+    for refused in engines().iter().flat_map(|engine| &engine.refused_args) {
+        for flag in &refused.args {
+            assert_ne!(refused.instead, Instead::Nothing, "{flag}");
+            let shown = refusal(vec![with_argument(flag)]);
+            let (_, why) = shown.split_once(" here: ").expect("what, and why");
+            let why = why.lines().next().unwrap_or_default();
+            for word in why.split('`').skip(1).step_by(2) {
+                assert!(elsewhere.contains(&word) || known.iter().any(|key| key == word), "{flag}: {word} in {why}");
+            }
+        }
     }
 }
 

@@ -125,6 +125,20 @@ fn only_figures_of_an_unknown_device_are_news() {
     assert!(!Graphics::new(vec![a.clone()], BTreeMap::new()).lacks(&[a, silent]));
 }
 
+#[test]
+fn what_cuda_lists_where_a_card_is_cut_up_is_the_first_instance_and_not_the_card_whose_address_it_has() {
+    let card = DeviceReading { kind: DeviceKind::Partitioned, ..nvidia("GPU-a", "0000:01:00.0", "NVIDIA A100") };
+    let instance = |id: &str| {
+        let reading = nvidia(id, "", "NVIDIA A100 MIG 1g.10gb");
+        DeviceReading { kind: DeviceKind::Instance, pci: None, ..reading }
+    };
+    let readings = [card, instance("MIG-1"), instance("MIG-2")];
+    let gpus = join(&readings, &[&listed("CUDA0", "NVIDIA A100 MIG 1g.10gb", Some("0000:01:00.0"))]);
+    let names: Vec<_> = gpus.iter().map(|gpu| (&*gpu.id.0, gpu.listed_as.len())).collect();
+    assert_eq!(names, [("MIG-1", 1), ("MIG-2", 0), ("GPU-a", 0)]);
+    assert_eq!(gpus[1].visible.as_ref().map(|visible| visible.id.as_str()), Some("MIG-2"));
+}
+
 proptest! {
     #[test]
     fn every_device_is_there_once_and_every_name_is_somebodys(

@@ -1,12 +1,13 @@
 //! State changes of the pool as a stream of events, numbered and resumable.
 //!
-//! Each is one event of an SSE stream: `id` is its number, `event` its kind, `data` the whole as JSON. Whoever comes back
-//! says with `Last-Event-ID`, or `?after=`, which it heard last. What is not kept any more is an event `missed`.
+//! Each is one event of an SSE stream: `id` is our run and its number, `event` its kind, `data` the whole as JSON. Whoever
+//! comes back says with `Last-Event-ID` which it heard last; numbers begin anew with each run, so one of another run
+//! means everything that is kept. `?after=` takes a number of this run. What is not kept any more is an event `missed`.
 use super::{Refused, Shared};
 use crate::errors::Failure;
 use axum::{
     body::Body,
-    extract::{Query, State},
+    extract::{Query, State, rejection::QueryRejection},
     response::Response,
 };
 use bytes::Bytes;
@@ -39,14 +40,14 @@ pub(super) struct Wish {
 pub(super) async fn stream(
     State(context): Shared,
     headers: HeaderMap,
-    Query(wish): Query<Wish>,
+    wish: Result<Query<Wish>, QueryRejection>,
 ) -> Result<Response, Refused> {
+    let Query(wish) = wish.map_err(|error| invalid(error.body_text()))?;
+    let run = context.started_at;
     let heard = match (wish.after, headers.get("last-event-id")) {
         (Some(after), _) => Some(after),
         (None, None) => None,
-        (None, Some(id)) => Some(id.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(|| {
-            Failure::InvalidRequest { message: "`Last-Event-ID` is the number of an event".into(), param: None }
-        })?),
+        (None, Some(id)) => Some(heard(id, run).ok_or_else(|| invalid("`Last-Event-ID` is none of an event".into()))?),
     };
     let follows = !matches!(wish.follow.as_deref(), Some("0" | "false"));
     let since = match heard {
@@ -56,30 +57,41 @@ pub(super) async fn stream(
         None => Since::Kept,
     };
     let feed = context.handle.feed(since);
-    let events = if follows { Events::Comes(step(feed)) } else { Events::Kept(feed) };
+    let events = if follows { Events::Comes(step(feed, run)) } else { Events::Kept(feed, run) };
     let mut response = Response::new(Body::new(events));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     crate::loading::write_stream_headers(response.headers_mut());
     Ok(response)
 }
 
-type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Feed)>> + Send>>;
+fn invalid(message: String) -> Failure {
+    Failure::InvalidRequest { message, param: None }
+}
+
+/// The number in the id of an event; 0 in that of another run.
+fn heard(id: &HeaderValue, run: u64) -> Option<u64> {
+    let (of, seq) = id.to_str().ok()?.split_once('-')?;
+    let (of, seq): (u64, u64) = (of.parse().ok()?, seq.parse().ok()?);
+    Some(if of == run { seq } else { 0 })
+}
+
+type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Feed, u64)>> + Send>>;
 
 /// The stream's body: what comes, or only what is kept.
 enum Events {
     Comes(Step),
-    Kept(Feed),
+    Kept(Feed, u64),
     Ended,
 }
 
-fn step(mut feed: Feed) -> Step {
+fn step(mut feed: Feed, run: u64) -> Step {
     Box::pin(async move {
         let told = tokio::time::timeout(COMMENT_EVERY, feed.next()).await;
         let frame = match told {
-            Ok(news) => frame(&news?),
+            Ok(news) => frame(&news?, run),
             Err(_) => Bytes::from_static(b": nothing happened\n\n"),
         };
-        Some((frame, feed))
+        Some((frame, feed, run))
     })
 }
 
@@ -89,24 +101,26 @@ impl http_body::Body for Events {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let told = match &mut *self {
-            Self::Kept(feed) => return Poll::Ready(feed.take_kept().map(|news| Ok(Frame::data(frame(&news))))),
+            Self::Kept(feed, run) => {
+                return Poll::Ready(feed.take_kept().map(|news| Ok(Frame::data(frame(&news, *run)))));
+            }
             Self::Comes(next) => ready!(next.as_mut().poll(cx)),
             Self::Ended => None,
         };
-        let Some((bytes, feed)) = told else {
+        let Some((bytes, feed, run)) = told else {
             *self = Self::Ended;
             return Poll::Ready(None);
         };
-        *self = Self::Comes(step(feed));
+        *self = Self::Comes(step(feed, run));
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 }
 
-fn frame(news: &News) -> Bytes {
+fn frame(news: &News, run: u64) -> Bytes {
     let text = match news {
         News::Event(event) => {
             let (kind, document) = document(event);
-            format!("id: {}\nevent: {kind}\ndata: {document}\n\n", event.seq)
+            format!("id: {run}-{}\nevent: {kind}\ndata: {document}\n\n", event.seq)
         }
         News::Missed(n) => format!("event: missed\ndata: {}\n\n", json!({ "event": "missed", "missed": n })),
     };
@@ -167,6 +181,7 @@ fn members(kind: &EventKind) -> (&'static str, Map<String, Value>) {
         }
         EventKind::DrainGivenUp { key } => ("drain-given-up", json!({ "key": key.to_string() })),
         EventKind::Deferred { key, why } => ("deferred", json!({ "key": key.to_string(), "why": why })),
+        EventKind::GpuPaused { key, why } => ("gpu-paused", json!({ "key": key.to_string(), "why": why })),
         EventKind::StartFailed { key, class } => {
             ("start-failed", json!({ "key": key.to_string(), "class": class.as_str() }))
         }
@@ -222,9 +237,9 @@ mod tests {
             at: Now::from_nanos(2_000_000),
             kind: EventKind::Deferred { key, why: "there is no room".into() },
         };
-        let text = String::from_utf8(frame(&News::Event(event)).to_vec()).expect("text");
+        let text = String::from_utf8(frame(&News::Event(event), 9).to_vec()).expect("text");
         let (head, data) = text.split_once("data: ").expect("data");
-        assert_eq!(head, "id: 7\nevent: deferred\n");
+        assert_eq!(head, "id: 9-7\nevent: deferred\n");
         let data: Value = serde_json::from_str(data.trim_end()).expect("JSON");
         let wanted = json!({
             "event": "deferred", "seq": 7, "atMs": 2, "key": "llama-server:m:1", "why": "there is no room",
@@ -233,8 +248,14 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_another_run_is_none_of_this_one() {
+        let heard = |id| heard(&HeaderValue::from_static(id), 9);
+        assert_eq!([heard("9-7"), heard("8-7"), heard("7"), heard("9-x")], [Some(7), Some(0), None, None]);
+    }
+
+    #[test]
     fn who_was_too_slow_is_told_how_many_it_missed() {
-        let text = String::from_utf8(frame(&News::Missed(12)).to_vec()).expect("text");
+        let text = String::from_utf8(frame(&News::Missed(12), 9).to_vec()).expect("text");
         assert!(text.starts_with("event: missed\ndata: {") && text.contains("\"missed\":12"), "{text}");
     }
 }

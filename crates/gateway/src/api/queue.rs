@@ -194,7 +194,9 @@ pub(super) async fn reconcile(State(context): Shared, body: Bytes) -> Result<Jso
         if n > motorpool_catalog::MOST_REPLICAS {
             return Err(invalid(format!("`{name}`: {n} is more than {}", motorpool_catalog::MOST_REPLICAS)).into());
         }
-        wanted.insert(super::model_of_name(&context, &name)?.id.clone(), n);
+        if wanted.insert(super::model_of_name(&context, &name)?.id.clone(), n).is_some() {
+            return Err(invalid(format!("`{name}`: its model is named twice")).into());
+        }
     }
     let done = context.handle.reconcile(wanted).await.ok_or(Failure::ShuttingDown)?;
     let Reconciled { starting, stopping, busy, refused } = done;

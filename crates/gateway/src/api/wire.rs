@@ -69,6 +69,10 @@ pub(super) struct Engine {
     /// Leases granted in the last 60 s.
     demand: u32,
     drainers: u32,
+    /// The engines that need its room.
+    drained_for: Vec<String>,
+    /// When it stops unless a request comes.
+    unload_in_ms: Option<u64>,
     reserved_bytes: u64,
     /// What was planned for its child before it ran.
     planned_bytes: u64,
@@ -230,6 +234,8 @@ impl Engine {
             slots: entry.width,
             demand: entry.demand,
             drainers: entry.n_drainers,
+            drained_for: entry.drained_for.iter().map(ToString::to_string).collect(),
+            unload_in_ms: entry.unload_at.map(|then| millis(then.since(at))),
             reserved_bytes: entry.reserved.get(),
             planned_bytes: entry.planned.get(),
             measured_bytes: entry.measured.map(Bytes::get),

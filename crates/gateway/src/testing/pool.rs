@@ -1,6 +1,6 @@
 //! A pool of one engine, which does as it is told.
 use super::Engine;
-use motorpool_pool::{Grant, Refusal};
+use motorpool_pool::{Grant, Refusal, SlotChoice};
 use motorpool_supervisor::{Detached, PoolHandle, Told, Wish};
 use motorpool_vocab::{EngineKey, ExitRecord, FailureClass, Gate, Now, Spawn, StopReason};
 use std::{
@@ -156,8 +156,9 @@ impl Keeper {
                 assert_eq!(self.grant.gate.grant(), motorpool_vocab::TryEnter::Entered, "there is a slot");
                 self.n_leases.send_modify(|n| *n += 1);
                 self.n_granted.fetch_add(1, Ordering::Relaxed);
-                // Whoever has a session gets a slot.
-                let slot = wish.ask.holder.session.as_ref().map(|_| SLOT);
+                // Whoever has a session gets a slot, unless it wants none.
+                let session = wish.ask.holder.session.as_ref().filter(|_| wish.ask.slots == SlotChoice::Pool);
+                let slot = session.map(|_| SLOT);
                 wish.grant(Grant { slot, ..self.grant.clone() });
             }
             Deed::Refuse => wish.refuse(Refusal::ShuttingDown),

@@ -31,7 +31,7 @@ fn for_people(event: &Value) -> String {
         return format!("{missed} events were missed");
     }
     let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
-    let head = format!("{:>6}  {:<16} {}", event["seq"], text("event"), text("key"));
+    let head = format!("{:>6}  {:<16} {}", event["seq"].to_string(), text("event"), text("key"));
     let told = |name: &&String| !matches!(name.as_str(), "seq" | "event" | "key" | "atMs");
     let rest = event.as_object().into_iter().flat_map(|members| members.keys()).filter(told);
     let rest: Vec<String> = rest.filter_map(|name| shown(name, &event[name])).collect();

@@ -21,7 +21,7 @@ pub(super) fn for_people(status: &Status) -> String {
         0 => String::new(),
         n => format!(", {n} waiting for room"),
     };
-    let head = ["ENGINE", "PHASE", "LEASES", "QUEUE", "RESERVED", "PID", "LAST EXIT"];
+    let head = ["ENGINE", "PHASE", "LEASES", "QUEUE", "RESERVED", "UNLOAD IN", "PID", "LAST EXIT"];
     let table = match status.engines.as_slice() {
         [] => "no engine has been started\n".to_owned(),
         engines => out::table(&head, engines.iter().map(row).collect()),
@@ -55,9 +55,16 @@ fn row(engine: &Engine) -> Vec<String> {
         leases,
         engine.queue.to_string(),
         Bytes::new(engine.reserved_bytes).to_string(),
+        engine.unload_in_ms.map_or_else(String::new, in_short),
         engine.pid.map_or_else(String::new, |pid| pid.to_string()),
         exit,
     ]
+}
+
+/// The next whole minute, or seconds below two of them.
+fn in_short(ms: u64) -> String {
+    let seconds = ms.div_ceil(1000);
+    if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
 }
 
 /// What can be served, as the daemon lists it.

@@ -8,6 +8,7 @@
 //! A [`World`] performs the pool's actions without a clock or a process: children become ready, end or do not when a
 //! [`Step`] says so. A step that speaks of what is not there does nothing, so any part of a trace is a trace.
 mod dice;
+mod exhaust;
 mod rules;
 mod shrink;
 mod told;
@@ -15,6 +16,7 @@ mod trace;
 mod world;
 
 pub use dice::Dice;
+pub use exhaust::exhaust;
 pub use rules::{Broken, Run};
 pub use shrink::shrink;
 pub use told::told;

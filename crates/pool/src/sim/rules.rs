@@ -10,6 +10,7 @@
 //! | P8 | what is denied would not fit with everything gone that can go |
 //! | P9, P12 | the ledger is what children were charged, and who has none holds nothing |
 //! | P11 | after a retire or a shutdown nothing is begun, and at the end nothing is left |
+//! | drain | an engine is drained only for builds that wait for room, that somebody waits for and that know of it |
 //! | queue | background work leaves a slot, nobody waits beyond the limits, no slot is given twice |
 //! | gates | closed exactly while somebody drains or the pool closes; marked exactly while somebody waits |
 //! | health | what fails is not started again and again, what is sick is stopped, and what serves is not |
@@ -78,6 +79,11 @@ impl Run {
     /// The world as it is.
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// What outsiders see of its pool.
+    pub fn snapshot(&self) -> Snapshot {
+        self.world.pool.snapshot(self.world.now)
     }
 
     /// Lets one thing happen. Everything that is asked of the pool in it, or the property that does not hold.
@@ -186,6 +192,7 @@ impl Run {
         self.check_tickets(snapshot)?;
         Self::check_queues(snapshot)?;
         self.check_gates(snapshot)?;
+        self.check_drains()?;
         self.check_waiters(snapshot)?;
         self.check_health(snapshot)?;
         self.check_denials(snapshot)
@@ -262,12 +269,11 @@ impl Run {
     }
 
     fn check_queues(snapshot: &Snapshot) -> Held {
-        let mut in_all = 0;
-        let mut of_model: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut waiting: BTreeMap<(Lane, &str), usize> = BTreeMap::new();
         for entry in &snapshot.entries {
-            let n = entry.pending.len();
-            in_all += n;
-            *of_model.entry(entry.key.model().as_str()).or_default() += n;
+            for pending in &entry.pending {
+                *waiting.entry((pending.holder.lane, entry.key.model().as_str())).or_default() += 1;
+            }
             let Some(width) = entry.width else { continue };
             let background = entry.leases.iter().filter(|l| l.holder.lane != Lane::Interactive);
             let (children, alone): (Vec<_>, Vec<_>) = background.partition(|l| l.holder.parent.is_some());
@@ -276,8 +282,8 @@ impl Run {
                 format!("{} and {} in the background of {width} slots of {}", alone.len(), children.len(), entry.key)
             })?;
         }
-        let most = of_model.values().copied().max().unwrap_or(0);
-        hold("queue", in_all <= 512 && most <= 64, || format!("{in_all} wait, {most} for one model"))
+        let most = waiting.values().copied().max().unwrap_or(0);
+        hold("queue", most <= 64, || format!("{most} wait in one lane for one model"))
     }
 
     /// A gate is closed exactly while somebody drains its engine or the pool closes; at an open one nobody waits who
@@ -309,6 +315,20 @@ impl Run {
             hold("gates", entered != wanted, || {
                 format!("somebody waits: {wanted}, one may enter {}: {entered}", entry.key)
             })?;
+        }
+        Ok(())
+    }
+
+    fn check_drains(&self) -> Held {
+        let pool = &self.world.pool;
+        for (victim, entry) in &pool.entries {
+            let waiters = entry.serving().into_iter().flat_map(|serving| serving.drain.waiters.iter());
+            for waiter in waiters {
+                let knows = pool.entries[*waiter].waiting().is_some_and(|waiting| waiting.drains.contains(&victim));
+                hold("drain", knows && !pool.is_background(*waiter), || {
+                    format!("{} is drained for {}, which does not wait for it", entry.key, pool.entries[*waiter].key)
+                })?;
+            }
         }
         Ok(())
     }

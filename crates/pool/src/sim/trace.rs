@@ -12,16 +12,20 @@
 //! retire r10          shutdown r11             obey
 //! ```
 //!
-//! Requests are `r` and a number that only grows; engines are `model:replica`; waits are seconds, `pass` milliseconds;
-//! a child becomes ready with so many slots. `fail` ends one with a class of failure, `sick` makes one that serves show no
-//! progress (`still`) or answer no question either (`deaf`), `fails` has three requests in a row fail there. `obey` does all that the pool wants done. `#` begins a comment.
+//! Requests are `r` and a number that only grows from step to step; engines are `model:replica`; waits are seconds, `pass`
+//! milliseconds; a child becomes ready with so many slots. `fail` ends one with a class of failure, `sick` makes one that
+//! serves show no progress (`still`) or answer no question either (`deaf`), `fails` has three requests in a row fail there.
+//! `obey` does all that the pool wants done. `#` begins a comment.
 use crate::{Direction, Force, RequestId};
 use motorpool_catalog::MOST_REPLICAS;
-use motorpool_vocab::{FailureClass, Lane};
+use motorpool_vocab::{FailureClass, Lane, ModelId};
 use std::{fmt, str::FromStr};
 
 /// Most MiB that a trace may speak of.
 const MIB_MOST: u64 = 1 << 30;
+
+/// Largest number of a request.
+const REQUEST_MOST: u64 = 1 << 40;
 
 /// A whole trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,12 +199,70 @@ impl FromStr for Trace {
                 [] => {}
                 ["budget", mib] => read(number(mib, MIB_MOST).map(|mib| trace.setting.budget = mib))?,
                 ["model", id, mib, more @ ..] => {
-                    read(model(id, mib, more).map(|model| trace.setting.models.push(model)))?;
+                    read(model(id, mib, more).and_then(|model| trace.setting.add(model)))?;
                 }
-                words => read(step(words).map(|step| trace.steps.push(step)))?,
+                words => read(step(words).and_then(|step| trace.add(step)))?,
             }
         }
         Ok(trace)
+    }
+}
+
+impl Setting {
+    fn add(&mut self, model: SettingModel) -> Result<(), String> {
+        ModelId::new(&model.id).map_err(|error| format!("`{}`: {error}", model.id))?;
+        if self.models.iter().any(|other| other.id == model.id) {
+            return Err(format!("there is a model `{}` already", model.id));
+        }
+        self.models.push(model);
+        Ok(())
+    }
+}
+
+impl Trace {
+    /// A request's number is never used again: what is known of it would be another's.
+    fn add(&mut self, step: Step) -> Result<(), String> {
+        let last = self.steps.iter().rev().find_map(Step::makes);
+        match (step.makes(), last) {
+            (Some(new), Some(last)) if new <= last => Err(format!("r{} comes after r{}", new.0, last.0)),
+            _ => {
+                self.steps.push(step);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Step {
+    /// The request that is made in it.
+    fn makes(&self) -> Option<RequestId> {
+        match self {
+            Self::Acquire(id, ..)
+            | Self::Load(id, _)
+            | Self::Enter(id, ..)
+            | Self::UnloadIdle(id, _)
+            | Self::Evict(id, ..)
+            | Self::ReleaseIdle(id)
+            | Self::Reconcile(id, ..)
+            | Self::Reset(id, _)
+            | Self::Withdraw(id, _)
+            | Self::Move(id, ..)
+            | Self::Retire(id)
+            | Self::Shutdown(id) => Some(*id),
+            Self::Leave(..)
+            | Self::Tell(_)
+            | Self::Cancel(_)
+            | Self::Check(..)
+            | Self::Progress(_)
+            | Self::Ready(..)
+            | Self::Gone(..)
+            | Self::Fail(..)
+            | Self::Sick(..)
+            | Self::Fails(_)
+            | Self::Pass(_)
+            | Self::OldNews(_)
+            | Self::Obey => None,
+        }
     }
 }
 
@@ -240,7 +302,7 @@ fn priority(text: &str) -> Result<i32, String> {
 }
 
 fn request(text: &str) -> Result<RequestId, String> {
-    let number = text.strip_prefix('r').and_then(|n| n.parse().ok());
+    let number = text.strip_prefix('r').and_then(|n| n.parse().ok()).filter(|n| *n <= REQUEST_MOST);
     number.map(RequestId).ok_or(format!("`{text}` is no request such as `r1`"))
 }
 
@@ -403,6 +465,10 @@ mod tests {
             ("acquire r1 a lane=fast", "line 1: `fast` is no lane"),
             ("model a 600 replicas=3..2", "line 1: `3..2` is no range of replicas"),
             ("model a 99999999999", "line 1: 99999999999 is more than 1073741824"),
+            ("model a 600\nmodel a 500", "line 2: there is a model `a` already"),
+            ("acquire r2 a\ncancel r2\nload r2 a", "line 3: r2 comes after r2"),
+            ("enter r2 a\nretire r1", "line 2: r1 comes after r2"),
+            ("load r99999999999999 a", "line 1: `r99999999999999` is no request such as `r1`"),
         ] {
             assert_eq!(text.parse::<Trace>().map_err(|e| e.to_string()), Err(what.to_owned()));
         }

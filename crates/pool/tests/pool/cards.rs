@@ -145,6 +145,40 @@ fn trust_in_a_card_that_is_missing_ends_by_time_alone() {
 }
 
 #[test]
+fn looks_that_do_not_come_at_all_are_no_figures_and_after_fifteen_seconds_nothing_new_goes_there() {
+    let mut w = world(&[8]);
+    w.use_card(0, Bytes::gib(3));
+    w.read_cards();
+    w.pass(Duration::from_millis(14_999));
+    assert_eq!(w.card(0), (Some(Bytes::gib(3)), Bytes::gib(5)));
+    w.pass(Duration::from_millis(1));
+    assert_eq!(w.card(0), (None, Bytes::ZERO), "its figure is too old, and it was not read for 15 s");
+    let missing = EventKind::ReadingMissing { device: Some(card(0)) };
+    assert_eq!(w.n_events(|e| *e == missing), 1);
+    w.pass(Duration::from_mins(1));
+    assert_eq!((w.n_events(|e| *e == missing), w.pool.deadline()), (1, None), "told once");
+    w.read_cards();
+    assert_eq!(w.card(0), (Some(Bytes::gib(3)), Bytes::gib(5)));
+}
+
+#[test]
+fn cards_that_nobody_ever_looked_at_take_nothing_new_after_fifteen_seconds_unless_their_operator_sized_them() {
+    for (sized, expected) in [(SizedBy::Machine, Bytes::ZERO), (SizedBy::Operator, SHARE)] {
+        let mut w = World::on(host(sized, &[8]), catalog(&MODELS));
+        w.feed(motorpool_pool::Input::Tick);
+        w.pass(Duration::from_secs(14));
+        assert_eq!(w.card(0), (None, SHARE));
+        w.pass(Duration::from_secs(1));
+        assert_eq!(w.card(0), (None, expected));
+        // The cards of another host are waited for anew.
+        w.feed(motorpool_pool::Input::Host(host(SizedBy::Machine, &[8, 8])));
+        assert_eq!(w.card(1), (None, SHARE));
+        w.pass(Duration::from_secs(15));
+        assert_eq!(w.card(1), (None, Bytes::ZERO));
+    }
+}
+
+#[test]
 fn a_card_that_its_operator_sized_may_stay_unread() {
     let mut w = World::on(host(SizedBy::Operator, &[8]), catalog(&MODELS));
     w.health(0, Health::Missing);

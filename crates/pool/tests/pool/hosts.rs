@@ -295,6 +295,12 @@ fn a_context_that_grew_is_given_up_where_a_card_turns_out_fuller_and_nobody_goes
     assert!(card.saturating_sub(foreign) > plain.saturating_add(idle), "{grown} {plain}");
     let w = roomy_on(card, target, foreign);
     assert_eq!(taken(&w), plain);
+    let told = |w: &World| w.n_events(|event| matches!(event, EventKind::ContextGrown { .. }));
+    assert_eq!(
+        (told(&w), told(&roomy_on(Bytes::gib(64), target, Bytes::ZERO))),
+        (0, 1),
+        "what is given up is not told"
+    );
     assert_eq!(w.n_events(|event| matches!(event, EventKind::Stopping { .. })), 0);
     assert!(w.denials.is_empty());
 }

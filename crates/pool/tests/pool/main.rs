@@ -1,5 +1,6 @@
 //! The pool from outside: one trace per edge of its diagram, and its invariants over random traces.
 mod admissions;
+mod attempts;
 mod cards;
 mod closing;
 mod corrections;
@@ -9,8 +10,10 @@ mod fairness;
 mod fallbacks;
 mod health;
 mod hosts;
+mod idle;
 mod learned;
 mod machine;
+mod pauses;
 mod pressures;
 mod properties;
 mod queues;

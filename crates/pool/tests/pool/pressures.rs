@@ -29,7 +29,7 @@ fn ended(w: &World, device: Option<&DeviceId>) -> usize {
 #[test]
 fn a_card_that_we_filled_ourselves_and_that_is_idle_is_left_alone() {
     let host = host(SizedBy::Machine, &[24]);
-    let mut w = World::on(host, catalog(&[("full", 23_347, "gpu_layers = 99")]));
+    let mut w = World::on(host, catalog(&[("full", 23_347, "gpu_layers = 99\nidle_ttl = \"0s\"")]));
     w.read_cards();
     w.idles("full");
     w.pass(10 * MINUTE);
@@ -45,7 +45,7 @@ fn idle_in_order() -> World {
     w.idles("c");
     w.pass(Duration::from_secs(1));
     w.idles("a");
-    w.pass(MINUTE);
+    w.pass_reading(60);
     w.idles("b");
     w
 }
@@ -100,7 +100,7 @@ fn an_allocation_that_failed_is_pressure_until_enough_is_free() {
     let mut w = World::on(host(SizedBy::Machine, &[8]), catalog(&[("c", 3072, ""), ("d", 3600, "")]));
     w.read_cards();
     w.idles("c");
-    w.pass(MINUTE);
+    w.pass_reading(60);
     w.acquire("d");
     w.check_all();
     let spawn = w.child("d", Child::Loading);
@@ -116,7 +116,7 @@ fn an_allocation_that_failed_is_pressure_until_enough_is_free() {
 fn an_allocation_that_failed_where_plenty_is_free_sends_nobody_away() {
     let mut w = world(&[20]);
     w.idles("c");
-    w.pass(MINUTE);
+    w.pass_reading(60);
     w.acquire("a");
     w.check_all();
     let spawn = w.child("a", Child::Loading);
@@ -175,4 +175,28 @@ fn tasks_that_stand_still_for_memory_are_pressure_and_nothing_known_is_none() {
     w.pass(Duration::from_secs(5));
     w.memory(None, Some(600));
     assert_eq!((pressed_out(&w).len(), ended(&w, None)), (1, 1));
+}
+
+#[test]
+fn what_stood_still_before_one_went_sends_nobody_else_away_unless_little_is_available_too() {
+    let after_one = || {
+        let mut w = in_memory();
+        w.memory(Some(9_000), Some(6_000));
+        w.ended("a", Child::Asked);
+        w.pass(Duration::from_secs(5));
+        w
+    };
+    let mut w = after_one();
+    for stalled in [3_600, 2_200, 1_300] {
+        w.memory(Some(9_000), Some(stalled));
+        w.pass(Duration::from_millis(4_900));
+    }
+    w.memory(None, Some(1_000));
+    assert_eq!(pressed_out(&w), ["a"], "the average tells of the time before it went");
+    w.pass(Duration::from_secs(1));
+    w.memory(Some(9_000), Some(1_000));
+    assert_eq!(pressed_out(&w), ["a", "b"], "this was since then");
+    let mut w = after_one();
+    w.memory(Some(1_310), Some(3_600));
+    assert_eq!(pressed_out(&w), ["a", "b"]);
 }

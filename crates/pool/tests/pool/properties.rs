@@ -2,7 +2,7 @@
 
 use crate::world::{Child, Outcome, World, catalog, host, key};
 use motorpool_catalog::Catalog;
-use motorpool_pool::{Answer, Ask, Card, Exit, Force, Host, HostShape, Input, Measured, Refusal, RequestId};
+use motorpool_pool::{Answer, Ask, Card, Exit, Force, Host, HostShape, Input, Measured, Refusal, RequestId, SizedBy};
 use motorpool_vocab::{
     Bytes, EngineKey, EntryView, EventKind, Holder, ModelId, Now, PhaseView, Snapshot, Spawn, StopReason, TryEnter,
 };
@@ -487,7 +487,8 @@ proptest! {
     /// On two cards and a little memory, where where something goes decides who has to go.
     #[test]
     fn any_interleaving_keeps_them_on_several_pools((ops, close, late, obedience) in any_trace()) {
-        let card = |id, mib| Card { total: Bytes::mib(mib), ..Card::new(id, Bytes::ZERO) };
+        // Nobody reads them here.
+        let card = |id, mib| Card { sized: SizedBy::Operator, ..Card::new(id, Bytes::mib(mib)) };
         let cards = vec![card("GPU-0", 800), card("GPU-1", 1100)];
         let host = Host { shape: HostShape::DiscreteGpu, ram: Bytes::gib(3), cards, ..Host::default() };
         Run::new(host).all((ops, close, late, obedience));

@@ -63,6 +63,38 @@ fn where_only_totals_are_told_nine_tenths_must_be_free_again() {
 }
 
 #[test]
+fn where_only_totals_are_told_what_one_gives_back_is_not_taken_for_anothers() {
+    let mut w = world(&[16]);
+    w.machine.tells = Tells::TotalsOnly;
+    w.idles("a");
+    w.idles("b");
+    w.machine.lag = SECOND;
+    unload(&mut w, "a");
+    w.machine.lag = 3 * SECOND;
+    unload(&mut w, "b");
+    w.pass(2 * SECOND);
+    assert_eq!((released(&w), w.committed()), (1, Bytes::mib(7168)), "B4: 7 GiB are back, not 14");
+    w.pass(2 * SECOND);
+    assert_eq!((released(&w), w.committed()), (2, Bytes::ZERO));
+}
+
+#[test]
+fn where_only_totals_are_told_what_came_back_before_a_stop_began_does_not_count_for_it() {
+    let mut w = world(&[16]);
+    w.machine.tells = Tells::TotalsOnly;
+    w.idles("a");
+    w.idles("b");
+    w.machine.lag = SECOND;
+    unload(&mut w, "a");
+    w.admin(|id| Input::Evict { id, key: key("b"), force: Force::No });
+    w.pass(2 * SECOND);
+    w.machine.lag = 2 * SECOND;
+    w.ended("b", Child::Asked);
+    w.pass(SECOND);
+    assert_eq!((released(&w), w.committed()), (1, Bytes::mib(7168)), "B4: it began to stop before the first was back");
+}
+
+#[test]
 fn a_crash_is_awaited_like_a_stop() {
     let mut w = world(&[8]);
     w.machine.lag = SECOND;

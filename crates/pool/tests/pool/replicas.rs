@@ -8,7 +8,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Model a in up to three replicas of 600 MiB, and b, under a budget of `mib`.
 fn up_to_three(mib: u64) -> World {
-    World::with(mib, catalog(&[("a", 600, "replicas = { max = 3 }"), ("b", 600, "")]))
+    World::with(mib, catalog(&[("a", 600, "idle_ttl = \"0s\"\nreplicas = { max = 3 }"), ("b", 600, "")]))
 }
 
 fn reconcile(w: &mut World, targets: &[(&str, u32)]) -> Reconciled {
@@ -227,7 +227,7 @@ fn an_operators_wish_stops_what_is_idle_but_no_other_wish_and_is_put_off_otherwi
 
 #[test]
 fn the_least_there_is_to_be_is_kept_once_a_model_was_used() {
-    let mut w = World::with(4096, catalog(&[("a", 600, "replicas = { min = 2, max = 2 }")]));
+    let mut w = World::with(4096, catalog(&[("a", 600, "idle_ttl = \"0s\"\nreplicas = { min = 2, max = 2 }")]));
     w.pass(60 * SECOND);
     assert!(w.checks.is_empty(), "nobody used it");
     let id = w.resident("a");

@@ -58,7 +58,8 @@ pub(crate) struct World {
     pub(crate) machine: Machine,
     /// When each child was gone, and which cards the pool had seen in its last look.
     pub(crate) gone_at: BTreeMap<Spawn, (Now, BTreeSet<DeviceId>)>,
-    seen: BTreeSet<DeviceId>,
+    /// What the last look showed, and when it was: the pool relies on it for 15 s.
+    seen: (Now, BTreeSet<DeviceId>),
     /// A look at the cards was asked for.
     looks: bool,
     next: u64,
@@ -125,7 +126,7 @@ impl World {
         Self {
             machine: Machine::of(&config.host),
             gone_at: BTreeMap::new(),
-            seen: BTreeSet::new(),
+            seen: (Now::ZERO, BTreeSet::new()),
             looks: false,
             pool: Pool::new(config, catalog.clone(), Spawn(1)),
             catalog,
@@ -165,7 +166,7 @@ impl World {
     pub(crate) fn read_cards(&mut self) {
         let cards = self.machine.look(self.now);
         let seen = cards.iter().filter(|(_, sight)| sight.figures().is_some());
-        self.seen = seen.map(|(id, _)| id.clone()).collect();
+        self.seen = (self.now, seen.map(|(id, _)| id.clone()).collect());
         self.feed(Input::Cards { begun_at: self.now, cards });
     }
 
@@ -316,19 +317,24 @@ impl World {
     }
 
     pub(crate) fn gone(&mut self, spawn: Spawn) {
+        self.ends(spawn, Exit::default());
+    }
+
+    fn ends(&mut self, spawn: Spawn, exit: Exit) {
         self.children.remove(&spawn);
         self.machine.gone(self.now, spawn);
-        self.gone_at.insert(spawn, (self.now, self.seen.clone()));
-        self.feed(Input::Gone { spawn, exit: Exit::default() });
+        let (at, seen) = self.seen.clone();
+        let seen = if self.now.since(at) < Duration::from_secs(15) { seen } else { BTreeSet::new() };
+        self.gone_at.insert(spawn, (self.now, seen));
+        self.feed(Input::Gone { spawn, exit });
     }
 
     /// The child of `model` ends, and its log tells why.
     pub(crate) fn dies_of(&mut self, spawn: Spawn, class: FailureClass) {
-        self.children.remove(&spawn);
-        self.machine.gone(self.now, spawn);
-        self.gone_at.insert(spawn, (self.now, self.seen.clone()));
-        let exit = Exit { class: Some(class), code: Some(1), tail: vec!["last words".into()], ..Exit::default() };
-        self.feed(Input::Gone { spawn, exit });
+        self.ends(
+            spawn,
+            Exit { class: Some(class), code: Some(1), tail: vec!["last words".into()], ..Exit::default() },
+        );
     }
 
     /// The loading child of `model` ends so.

@@ -3,10 +3,10 @@ use motorpool_devices::{DeviceKind, DeviceMemory, Driver, EngineDevice, NvidiaRe
 use motorpool_pool::Card;
 use motorpool_vocab::Now;
 
-const A: &str = "GPU-aaaa";
-const B: &str = "GPU-bbbb";
+pub(crate) const A: &str = "GPU-aaaa";
+pub(crate) const B: &str = "GPU-bbbb";
 
-fn device(id: &str, free: u64, shown: Option<&[(u32, u64)]>) -> DeviceReading {
+pub(crate) fn device(id: &str, free: u64, shown: Option<&[(u32, u64)]>) -> DeviceReading {
     let (total, free) = (Bytes::gib(24), Bytes::gib(free));
     DeviceReading {
         id: id_of(id),
@@ -32,7 +32,7 @@ fn sighted(devices: Vec<DeviceReading>) -> Sighted {
     Sighted { begun_at: Now::ZERO, nvidia: Some(nvidia), amd: Some(vec![]) }
 }
 
-fn host(ids: &[&str]) -> Host {
+pub(crate) fn host(ids: &[&str]) -> Host {
     let cards = ids.iter().map(|id| Card::new(id, Bytes::gib(24))).collect();
     Host { shape: HostShape::DiscreteGpu, cards, ..Host::default() }
 }
@@ -43,7 +43,8 @@ fn cards(ids: &[&str]) -> Cards {
 }
 
 fn ours(trees: &[(u64, &[u32], Option<u64>)]) -> BTreeMap<Spawn, Ours> {
-    let tree = |pids: &[u32], held: Option<u64>| Ours { pids: pids.to_vec(), held: held.map(Bytes::gib) };
+    let on_cuda = |gib: u64| [("CUDA0".to_owned(), Bytes::gib(gib))].into();
+    let tree = |pids: &[u32], held: Option<u64>| Ours { pids: pids.to_vec(), held: held.map(on_cuda) };
     trees.iter().map(|(spawn, pids, held)| (Spawn(*spawn), tree(pids, *held))).collect()
 }
 
@@ -88,6 +89,37 @@ fn ids_of_another_namespace_are_noticed_and_tell_nothing_from_then_on() {
     let mut cards = cards.of(&host(&[A]), Graphics::new(vec![device(A, 24, None)], BTreeMap::new()));
     assert!(!told(&mut cards, &[]), "not for other cards either");
     assert!(figures(&cards.sights(&look, (&ours(&[]), &names(&[]))), A).tenants.is_empty());
+}
+
+/// Whether ids are taken for another namespace's when no process of an engine is shown that holds so much by these names.
+fn is_foreign(mut cards: Cards, look: &Sighted, held: &[(&str, u64)]) -> bool {
+    let held = held.iter().map(|(place, gib)| ((*place).to_owned(), Bytes::gib(*gib))).collect();
+    let trees = [(Spawn(1), Ours { pids: vec![7], held: Some(held) })].into();
+    cards.sights(look, (&trees, &names(&[(7, "llama-server")])));
+    cards.space == PidSpace::Foreign
+}
+
+#[test]
+fn what_an_engine_holds_on_another_drivers_devices_proves_nothing_about_this_ones_ids() {
+    let amd = DeviceReading { source: DeviceSource::Amdgpu, visible_as: None, ..device(B, 4, Some(&[(7, 20)])) };
+    let both = || Cards::new(&host(&[A, B]), Graphics::new(vec![device(A, 24, None), amd.clone()], BTreeMap::new()));
+    let look = Sighted { amd: Some(vec![amd.clone()]), ..sighted(vec![device(A, 24, Some(&[]))]) };
+    assert!(!is_foreign(both(), &look, &[("ROCm0", 20)]));
+    assert!(!is_foreign(both(), &look, &[("Vulkan1", 20)]), "it may be either's");
+    assert!(is_foreign(both(), &look, &[("ROCm0", 20), ("CUDA0", 1)]));
+    assert!(is_foreign(cards(&[A]), &sighted(vec![device(A, 10, Some(&[]))]), &[("Vulkan0", 14)]), "there is no other");
+    let trees = [(Spawn(1), Ours { pids: vec![7], held: Some([("ROCm0".to_owned(), Bytes::gib(20))].into()) })].into();
+    let sights = both().sights(&look, (&trees, &names(&[])));
+    assert_eq!(figures(&sights, A).by_spawn, Some(BTreeMap::new()), "it holds nothing there");
+    assert_eq!(figures(&sights, B).by_spawn, Some([(Spawn(1), Bytes::gib(20))].into()));
+}
+
+#[test]
+fn a_device_that_does_not_tell_whose_its_memory_is_may_hold_all_that_no_other_shows() {
+    let silent = sighted(vec![device(A, 10, None), device(B, 24, Some(&[]))]);
+    assert!(!is_foreign(cards(&[A, B]), &silent, &[("CUDA0", 14)]));
+    let both = sighted(vec![device(A, 10, Some(&[])), device(B, 24, Some(&[]))]);
+    assert!(is_foreign(cards(&[A, B]), &both, &[("CUDA0", 14)]));
 }
 
 #[test]

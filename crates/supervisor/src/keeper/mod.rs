@@ -16,14 +16,15 @@
 //! an engine: it is always read, and forwarded only as far as the supervisor keeps up. **S3** every child is
 //! reaped, adopted ones too.
 //!
-//! Control groups are left to a later change: today the tree is what descends from the keeper (its subreaper) or
-//! holds the nonce. So are resource limits, the sandbox, and the redaction of secrets in logs.
+//! The tree is what is in the control group that was made for it, what descends from the keeper (its subreaper), and what
+//! holds the nonce. Resource limits, the sandbox, and the redaction of secrets in logs are left to later changes.
 mod child;
 mod link;
 mod output;
 mod tree;
 
 use crate::{
+    cgroup::Cgroup,
     protocol::{Gone, Launch, Order, Polite, ProcessId, Report, Source},
     rotate::LogFile,
     sys::{self, Ended},
@@ -151,7 +152,9 @@ enum Stage {
 impl Keeper {
     fn begin(launch: &Launch, signals: SignalFd, record: Record) -> io::Result<(Self, Report)> {
         let Blocked { engine, go, outcomes, stdin, stdout, stderr } = child::fork_blocked(launch)?;
-        let tree = Tree::new(engine, &launch.nonce);
+        // It waits for `go`, so that nothing of it can be outside.
+        let group = launch.group.as_deref().and_then(|folder| Cgroup::written_down(folder, &launch.nonce));
+        let tree = Tree::new(engine, &launch.nonce, group.filter(|group| group.make_for(engine).is_ok()));
         let identity = |pid| {
             let facts = motorpool_devices::observe_process(pid).ok_or(Errno::ESRCH)?;
             Ok::<_, io::Error>(ProcessId { pid, start_time: facts.start_time })

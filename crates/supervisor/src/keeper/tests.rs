@@ -13,7 +13,7 @@ fn at(stage: Stage) -> (Keeper, Link, PipeWriter, UnixStream) {
     let pipe = || io::pipe().expect("a pipe");
     let ((stdout, prints), (stderr, _), (_, stdin)) = (pipe(), pipe(), pipe());
     let keeper = Keeper {
-        tree: Tree::new(u32::MAX, &crate::nonce::Nonce::draw().expect("random bits")),
+        tree: Tree::new(u32::MAX, &crate::nonce::Nonce::draw().expect("random bits"), None),
         signals: SignalFd::new(&SigSet::empty()).expect("a descriptor"),
         stage,
         stdin: Feed::new(stdin.into()).expect("a pipe"),

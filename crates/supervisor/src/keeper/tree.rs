@@ -1,9 +1,10 @@
 //! Everything that belongs to the engine, and how it is brought to an end.
 //!
-//! Three nets, because each has a hole: the process group (a `setsid` leaves it), descent from the keeper (as
-//! subreaper it adopts orphans, but another subreaper may too), and the nonce in the environment (a program may
-//! clear it). They are cast again and again until nothing is caught.
+//! Four nets, because each has a hole: the control group (it cannot be made everywhere), the process group (a `setsid`
+//! leaves it), descent from the keeper (as subreaper it adopts orphans, but another subreaper may too), and the nonce in
+//! the environment (a program may clear it). They are cast again and again until nothing is caught.
 use crate::{
+    cgroup::Cgroup,
     nonce::Nonce,
     sys::{self, Ended, PidFd},
 };
@@ -14,6 +15,7 @@ use nix::unistd::Pid;
 pub(super) struct Tree {
     keeper: u32,
     leader: Leader,
+    group: Option<Cgroup>,
     /// The environment entry that marks the tree.
     mark: String,
 }
@@ -35,8 +37,8 @@ pub(super) enum Swept {
 }
 
 impl Tree {
-    pub(super) fn new(leader: u32, nonce: &Nonce) -> Self {
-        Self { keeper: std::process::id(), leader: Leader::Unreaped(leader), mark: nonce.entry() }
+    pub(super) fn new(leader: u32, nonce: &Nonce, group: Option<Cgroup>) -> Self {
+        Self { keeper: std::process::id(), leader: Leader::Unreaped(leader), group, mark: nonce.entry() }
     }
 
     pub(super) fn is_leader(&self, pid: u32) -> bool {
@@ -55,7 +57,10 @@ impl Tree {
 
     /// Kills and reaps what it finds.
     pub(super) fn sweep(&mut self) -> Swept {
-        self.kill_group();
+        if let Some(group) = &self.group {
+            group.kill();
+        }
+        self.kill_process_group();
         let n_alive = self.members().iter().filter(|member| self.end_member(member) == Member::Alive).count();
         if n_alive > 0 {
             return Swept::Remains;
@@ -68,13 +73,16 @@ impl Tree {
         }
         match (self.leader, sys::peek_ended_child()) {
             // Nobody's parent any more: what was forked behind our back while we looked would be our child now.
-            (Leader::Reaped(ended), Err(error)) if error.raw_os_error() == Some(libc::ECHILD) => Swept::Over(ended),
+            (Leader::Reaped(ended), Err(error)) if error.raw_os_error() == Some(libc::ECHILD) => {
+                // Somebody came into the control group from elsewhere, or is just leaving it.
+                if self.group.as_ref().is_some_and(Cgroup::is_left) { Swept::Remains } else { Swept::Over(ended) }
+            }
             _ => Swept::Remains,
         }
     }
 
     /// A signal to a group reaches all of it at once, so nobody forks away from under it.
-    fn kill_group(&self) {
+    fn kill_process_group(&self) {
         if let Leader::Unreaped(leader) = self.leader
             && let Ok(leader) = i32::try_from(leader)
         {
@@ -85,7 +93,8 @@ impl Tree {
 
     fn members(&self) -> Vec<ProcessFacts> {
         let all = processes();
-        let below = descendants_in(&all, self.keeper);
+        let mut below = descendants_in(&all, self.keeper);
+        below.extend(self.group.iter().flat_map(Cgroup::members));
         let is_member = |process: &ProcessFacts| {
             process.pid != self.keeper
                 && (below.contains(&process.pid) || has_environment(process.pid, &self.mark) == Some(true))

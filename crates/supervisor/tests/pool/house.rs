@@ -87,6 +87,7 @@ impl House {
             }),
             calibrate: Box::new(|_| Calibration::default()),
             devices: motorpool_supervisor::Devices::default(),
+            panics: motorpool_supervisor::Panics::default(),
             probes: motorpool_supervisor::ProbeTimes::default(),
             on_denial: Box::new(move |denial| denials.lock().push(denial.to_string())),
         };

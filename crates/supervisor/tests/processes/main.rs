@@ -1,7 +1,9 @@
 //! Real processes under a real keeper.
 mod end;
+mod groups;
 mod leftovers;
 mod output;
 mod start;
+mod steps;
 mod support;
 mod tools;

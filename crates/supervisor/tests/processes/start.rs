@@ -1,5 +1,5 @@
 //! From the order to exec: what is written when, what the engine gets, how a start fails.
-use crate::support::{House, is_alive, kill, rest, until, until_file};
+use crate::support::{House, is_alive, keeper, kill, rest, until, until_file};
 use motorpool_supervisor::{KeeperProgram, LaunchError, Launcher};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::{fs, io, os::unix::fs::PermissionsExt as _};
@@ -190,4 +190,25 @@ async fn the_keeper_is_small_and_out_of_our_session() {
         memory.anonymous.saturating_add(memory.file) <= motorpool_vocab::Bytes::mib(2)
     };
     until("it has given back what it does not need", is_small).await;
+}
+
+#[tokio::test]
+async fn a_keeper_that_may_start_no_process_says_so_and_root_may_always() {
+    let program = keeper().program.into();
+    let house = House::with_keeper(KeeperProgram {
+        program: "/usr/bin/prlimit".into(),
+        args: vec!["--nproc=0:".into(), program],
+    });
+    match house.launcher.launch(house.script("exit 0")).await {
+        Ok(mut engine) => {
+            assert!(nix::unistd::Uid::effective().is_root(), "the limit holds for everybody else");
+            rest(&mut engine).await;
+        }
+        Err(LaunchError::Keeping { what, source }) => {
+            assert_eq!(what, "fork /bin/sh");
+            assert_eq!(source.kind(), io::ErrorKind::WouldBlock, "{source}");
+        }
+        Err(other) => panic!("{other}"),
+    }
+    assert!(house.journal().contains("\"record\":\"gone\",\"spawn\":1"));
 }

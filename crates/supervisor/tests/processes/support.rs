@@ -18,10 +18,20 @@ pub(crate) struct House {
 
 impl House {
     pub(crate) fn new() -> Self {
+        Self::with_keeper(keeper())
+    }
+
+    /// Whose keepers are this program.
+    pub(crate) fn with_keeper(keeper: KeeperProgram) -> Self {
         let state = tempfile::tempdir().expect("a temporary directory");
-        let launcher = Launcher::open(keeper(), state.path()).expect("a fresh directory");
+        let launcher = Launcher::open(keeper, state.path()).expect("a fresh directory");
         assert_eq!(launcher.settle().expect("writable"), []);
         Self { state, launcher }
+    }
+
+    /// Whose control groups are made below this folder, or nowhere.
+    pub(crate) fn with_groups_below(self, group: Option<PathBuf>) -> Self {
+        Self { launcher: self.launcher.with_groups_below(group), ..self }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -102,6 +112,17 @@ pub(crate) fn keeper_of(engine: &Engine) -> u32 {
     motorpool_devices::observe_process(engine.process().pid).expect("it lives").ppid
 }
 
+/// The mark of its tree.
+pub(crate) fn nonce_of(engine: u32) -> String {
+    let nonce = motorpool_devices::environment_value(engine, "MOTORPOOL_NONCE").expect("marked");
+    nonce.into_string().expect("digits")
+}
+
+/// Everything that bears the mark.
+pub(crate) fn marked(nonce: &str) -> Vec<u32> {
+    motorpool_devices::processes_with(&format!("MOTORPOOL_NONCE={nonce}"))
+}
+
 /// Waits until `is_so`, up to a minute.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(1);
@@ -116,6 +137,10 @@ pub(crate) async fn until_file(path: &Path) {
 }
 
 pub(crate) fn kill(pid: u32) {
+    signal(pid, nix::sys::signal::Signal::SIGKILL);
+}
+
+pub(crate) fn signal(pid: u32, signal: nix::sys::signal::Signal) {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).expect("a process id"));
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("ours");
+    nix::sys::signal::kill(pid, signal).expect("ours");
 }

@@ -1,7 +1,10 @@
 //! The runner: tools leave nothing behind either.
 use crate::support::{is_alive, keeper, until};
+use motorpool_devices::observe_process;
 use motorpool_supervisor::{LaunchError, RunError, Source, Tool, run};
+use nix::{sys::signal::Signal, unistd::Pid};
 use std::{cell::Cell, path::Path, time::Duration};
+use tokio::time::timeout;
 
 fn sh(script: &str) -> Tool {
     Tool {
@@ -46,6 +49,27 @@ async fn a_tool_that_takes_too_long_is_killed_with_all_it_started() {
         other => panic!("a timeout, not {other:?}"),
     }
     assert!(pid.get() != 0 && !is_alive(pid.get()));
+}
+
+/// Its keeper stands still: nobody kills it, and nobody tells of its end.
+#[tokio::test]
+async fn a_tool_that_cannot_be_killed_is_waited_for_no_longer() {
+    let (pid, keeper_pid) = (Cell::new(0), Cell::new(0));
+    let tool = Tool { timeout: Some(Duration::from_millis(300)), ..sh("echo $$; exec sleep 1000") };
+    let stop = |_: Source, line: &str| {
+        pid.set(line.parse().expect("a process id"));
+        keeper_pid.set(observe_process(pid.get()).expect("it lives").ppid);
+        send(keeper_pid.get(), Signal::SIGSTOP);
+    };
+    let ran = timeout(Duration::from_mins(1), run(&keeper(), &tool, stop)).await.expect("not for ever");
+    assert!(matches!(ran, Err(RunError::TimedOut { .. })), "{ran:?}");
+    assert!(is_alive(pid.get()), "it is left to its keeper");
+    send(keeper_pid.get(), Signal::SIGCONT);
+    until("its keeper ends it", || !is_alive(pid.get())).await;
+}
+
+fn send(pid: u32, signal: Signal) {
+    nix::sys::signal::kill(Pid::from_raw(i32::try_from(pid).expect("a process id")), signal).expect("ours");
 }
 
 #[tokio::test]

@@ -23,6 +23,18 @@ struct Device {
     pci: String,
     total: u64,
     name: String,
+    part: Part,
+}
+
+/// What of a card that is cut into instances it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Whole,
+    /// CUDA does not show it.
+    Cut,
+    /// CUDA shows one at a time, and nothing beside it.
+    Instance,
 }
 
 impl Graphics {
@@ -53,6 +65,12 @@ impl Graphics {
         if let Some(order) = shown.or(order) {
             let device = |uuid: &&str| graphics.devices.iter().find(|device| device.uuid == *uuid).cloned();
             graphics.devices = order.iter().map_while(device).collect();
+        }
+        if graphics.backend == "CUDA" {
+            graphics.devices.retain(|device| device.part != Part::Cut);
+            if let Some(at) = graphics.devices.iter().position(|device| device.part == Part::Instance) {
+                graphics.devices = vec![graphics.devices.swap_remove(at)];
+            }
         }
         graphics
     }
@@ -97,6 +115,8 @@ impl Device {
                 "uuid" => value.clone_into(&mut device.uuid),
                 "pci" => value.clone_into(&mut device.pci),
                 "total" => device.total = value.parse().ok()?,
+                "mig" if value == "on" => device.part = Part::Cut,
+                "of" => device.part = Part::Instance,
                 _ => {}
             }
         }

@@ -76,7 +76,9 @@ impl Seen {
             findings.push(silent("AMD"));
         }
         let devices = sighted.devices();
-        findings.extend(devices.iter().map(device));
+        let has_instances = |one: &DeviceReading| one.kind == DeviceKind::Instance && one.memory.is_ok();
+        let cut = if devices.iter().any(has_instances) { Cut::Read } else { Cut::Unread };
+        findings.extend(devices.iter().map(|one| device(one, cut)));
         findings.extend(devices.iter().filter_map(|device| self.processes(device)));
         let useless = self.useless.iter().map(|name| {
             let cure = "install an engine that is built for it, and name it with `program` in [engine.llama-server]";
@@ -161,7 +163,14 @@ fn called(device: &DeviceReading) -> String {
     if device.name.is_empty() { device.id.to_string() } else { format!("{} ({})", device.name, device.id) }
 }
 
-fn device(device: &DeviceReading) -> Finding {
+/// What is known of the instances of cards that are cut up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    Read,
+    Unread,
+}
+
+fn device(device: &DeviceReading, cut: Cut) -> Finding {
     const WHAT: &str = "device";
     let called = called(device);
     let sized = |found: String| {
@@ -178,14 +187,15 @@ fn device(device: &DeviceReading) -> Finding {
             format_args!("{called} is unknown, as we may not read it: {why}"),
             "let this user read it: the groups `video` and `render`",
         ),
-        (Err(NoFigures::Partitioned), _) | (_, DeviceKind::Partitioned) => {
-            sized(format!("{called} is cut into instances (MIG), whose memory is not read"))
-        }
+        (Err(NoFigures::Partitioned), _) | (_, DeviceKind::Partitioned) => match cut {
+            Cut::Read => Finding::good(WHAT, format_args!("{called} is cut into instances (MIG), which count instead")),
+            Cut::Unread => sized(format!("{called} is cut into instances (MIG), whose memory is not read")),
+        },
         (Err(NoFigures::SharesRam), _) | (_, DeviceKind::SharesRam) => {
             Finding::good(WHAT, format_args!("{called} shares the system's memory"))
         }
         (Err(why @ NoFigures::Other(_)), _) => sized(format!("{called} does not tell its memory: {why}")),
-        (Ok(memory), DeviceKind::Card | DeviceKind::Unknown) => {
+        (Ok(memory), DeviceKind::Card | DeviceKind::Instance | DeviceKind::Unknown) => {
             Finding::good(WHAT, format_args!("{called}: {} free of {}", memory.free, memory.total))
         }
     }

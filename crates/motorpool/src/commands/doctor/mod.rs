@@ -49,7 +49,7 @@ async fn look(dirs: &Dirs, config: Option<&Path>) -> Vec<Finding> {
         Err(_) => None,
     };
     let machine = match (&settings, &sighted) {
-        (Ok(settings), Some(sighted)) => Some(machine::survey((dirs, settings), sighted.clone(), Keep::No).await),
+        (Ok(settings), Some(sighted)) => Some(machine::survey((dirs, settings), sighted.clone(), Keep::AskAnew).await),
         _ => None,
     };
     let found = machine.as_ref().and_then(|machine| machine.as_ref().ok());

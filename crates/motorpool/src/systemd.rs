@@ -1,0 +1,273 @@
+//! Speaks with systemd, where it started us: tells it how we are, and takes the sockets that it opened.
+//!
+//! ```text
+//! READY=1 ─ the past is settled and every address is served on
+//! STATUS= ─ engines, requests, who waits; at most once a second
+//! WATCHDOG=1 ─ at half of WATCHDOG_USEC, only while the one loop turns: a loop that hangs gets us restarted
+//! STOPPING=1 ─ no new work is taken
+//! ```
+//!
+//! Without `NOTIFY_SOCKET` nothing is told. What is ours of systemd's variables reaches no child: [`is_for_us`].
+use crate::{
+    exit::{Exit, Failure},
+    listen::Bound,
+};
+use motorpool_supervisor::PoolHandle;
+use motorpool_vocab::Snapshot;
+use nix::sys::socket::{getsockopt, sockopt};
+use sd_notify::NotifyState;
+use std::{
+    ffi::OsStr,
+    fs, io,
+    net::TcpListener as StdTcp,
+    os::{
+        fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            fs::PermissionsExt,
+            net::{SocketAddr, UnixDatagram, UnixListener as StdUnix},
+        },
+    },
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    task::{AbortHandle, spawn_blocking},
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+/// Nothing tells when the past is settled.
+const SETTLED_EVERY: Duration = Duration::from_millis(20);
+/// The status is text for people.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether systemd meant this variable for this process alone.
+pub(crate) fn is_for_us(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    name == "NOTIFY_SOCKET" || name.starts_with("LISTEN_") || name.starts_with("WATCHDOG_")
+}
+
+/// Why a passed socket is not served on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PassedError {
+    #[error("what LISTEN_FDS says cannot be taken")]
+    Unreadable(#[source] io::Error),
+    #[error("the descriptor {fd} (`{name}`) that was passed is no listening stream socket")]
+    NotListening { fd: RawFd, name: String },
+    #[error("the socket `{name}` that was passed listens on {address}, which is no loopback address")]
+    NotLoopback { name: String, address: std::net::SocketAddr },
+    #[error("the socket `{name}` that was passed is open to others: {what}")]
+    Open { name: String, what: String },
+}
+
+impl From<PassedError> for Failure {
+    fn from(error: PassedError) -> Self {
+        let cure = match &error {
+            PassedError::Unreadable(_) | PassedError::NotListening { .. } => {
+                "pass sockets by ListenStream= of a socket unit, or unset LISTEN_FDS"
+            }
+            PassedError::NotLoopback { .. } => "name 127.0.0.1 or [::1] in ListenStream=",
+            PassedError::Open { .. } => "give ListenStream= a path, and SocketMode=0600",
+        };
+        Self::new(Exit::Config, crate::exit::chain(&error), cure)
+    }
+}
+
+/// The sockets that were passed, and their addresses as people write them. They stand in for `server.listen`.
+pub(crate) fn passed_sockets() -> Result<Vec<(Bound, String)>, Failure> {
+    let passed = sd_notify::listen_fds_with_names().map_err(PassedError::Unreadable)?;
+    passed.map(|(fd, name)| take(fd, name).map_err(Failure::from)).collect()
+}
+
+fn take(fd: RawFd, name: String) -> Result<(Bound, String), PassedError> {
+    #[expect(unsafe_code, reason = "a descriptor that was passed has a number only")]
+    // SAFETY: only looked at; the crate found it open a moment ago, and nobody closes it meanwhile.
+    let listens = getsockopt(&unsafe { BorrowedFd::borrow_raw(fd) }, sockopt::AcceptConn);
+    if listens != Ok(true) {
+        return Err(PassedError::NotListening { fd, name });
+    }
+    #[expect(unsafe_code, reason = "a descriptor that was passed has a number only")]
+    // SAFETY: it was passed to this process, which has no other listening socket yet: nobody else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let of_kind = |_| PassedError::NotListening { fd, name: name.clone() };
+    let tcp = StdTcp::from(socket);
+    match tcp.local_addr() {
+        Ok(address) if address.ip().is_loopback() => {
+            tcp.set_nonblocking(true).map_err(of_kind)?;
+            Ok((Bound::Tcp(TcpListener::from_std(tcp).map_err(of_kind)?), format!("http://{address}")))
+        }
+        Ok(address) => Err(PassedError::NotLoopback { name, address }),
+        Err(_) => {
+            let unix = StdUnix::from(OwnedFd::from(tcp));
+            let address = private_path(&unix, &name)?;
+            unix.set_nonblocking(true).map_err(of_kind)?;
+            Ok((Bound::Unix(UnixListener::from_std(unix).map_err(of_kind)?), address))
+        }
+    }
+}
+
+/// As whoever may connect there may do everything, nobody else may.
+fn private_path(socket: &StdUnix, name: &str) -> Result<String, PassedError> {
+    let open = |what: String| PassedError::Open { name: name.to_owned(), what };
+    let address = socket.local_addr().map_err(|error| open(error.to_string()))?;
+    let path = address.as_pathname().ok_or_else(|| open("it has no path".into()))?;
+    let mode = fs::metadata(path).map_err(|error| open(error.to_string()))?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(open(format!("{} has mode {mode:o}", path.display())));
+    }
+    Ok(format!("unix:{}", path.display()))
+}
+
+/// One thing to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum News {
+    Ready,
+    Status(String),
+    Watchdog,
+    Stopping,
+}
+
+impl News {
+    fn as_state(&self) -> NotifyState<'_> {
+        match self {
+            Self::Ready => NotifyState::Ready,
+            Self::Status(text) => NotifyState::Status(text),
+            Self::Watchdog => NotifyState::Watchdog,
+            Self::Stopping => NotifyState::Stopping,
+        }
+    }
+}
+
+/// Who tells systemd how we are, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Notifier(Option<AbortHandle>);
+
+impl Notifier {
+    /// Begins to tell, if somebody listens.
+    pub(crate) fn begin(handle: &PoolHandle, addresses: &[String]) -> Self {
+        if std::env::var_os("NOTIFY_SOCKET").is_none() {
+            return Self(None);
+        }
+        let watchdog = sd_notify::watchdog_enabled().map(|within| within / 2).filter(|every| !every.is_zero());
+        let telling = tokio::spawn(tell(handle.clone(), addresses.join(", "), watchdog));
+        Self(Some(telling.abort_handle()))
+    }
+
+    /// No new work is taken; the watchdog goes on.
+    pub(crate) async fn stopping(&self) {
+        if self.0.is_some() {
+            say(vec![News::Stopping, News::Status("stopping".into())]).await;
+        }
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn tell(handle: PoolHandle, addresses: String, watchdog: Option<Duration>) {
+    while !handle.is_settled() {
+        tokio::time::sleep(SETTLED_EVERY).await;
+    }
+    let mut told = status(&handle.snapshot(), &addresses);
+    say(vec![News::Ready, News::Status(told.clone())]).await;
+    let every = watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY);
+    let (mut ticks, mut told_at) = (interval(every), Instant::now());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let mut news = Vec::new();
+        if watchdog.is_some() && handle.is_turning() {
+            news.push(News::Watchdog);
+        }
+        let snapshot = handle.snapshot();
+        let now = status(&snapshot, &addresses);
+        if !snapshot.closing && now != told && told_at.elapsed() >= STATUS_EVERY {
+            (told, told_at) = (now.clone(), Instant::now());
+            news.push(News::Status(now));
+        }
+        if !news.is_empty() {
+            say(news).await;
+        }
+    }
+}
+
+/// Sends; one that does not read keeps a thread that may wait, and no other.
+async fn say(news: Vec<News>) {
+    match spawn_blocking(move || send(&news)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "systemd is not told"),
+        Err(error) => tracing::debug!(%error, "telling systemd broke off"),
+    }
+}
+
+/// The crate's own way knows no abstract sockets, which are the usual ones in containers.
+fn send(news: &[News]) -> io::Result<()> {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(hidden) => SocketAddr::from_abstract_name(hidden)?,
+        None => SocketAddr::from_pathname(&name)?,
+    };
+    let lines: Vec<_> = news.iter().map(|one| one.as_state().to_string()).collect();
+    UnixDatagram::unbound()?.send_to_addr(lines.join("\n").as_bytes(), &address).map(drop)
+}
+
+fn status(snapshot: &Snapshot, addresses: &str) -> String {
+    let n_engines = snapshot.entries.iter().filter(|entry| entry.pid.is_some()).count();
+    let n_served: usize = snapshot.entries.iter().map(|entry| entry.leases.len()).sum();
+    format!(
+        "serving on {addresses}: {n_engines} engines, {n_served} requests, {} builds waiting",
+        snapshot.waiters.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::IntoRawFd;
+
+    fn taken(socket: impl IntoRawFd) -> Result<String, PassedError> {
+        take(socket.into_raw_fd(), "x".into()).map(|(_, address)| address)
+    }
+
+    #[test]
+    fn what_is_for_us_is_known_by_name() {
+        for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+            assert!(is_for_us(OsStr::new(name)), "{name}");
+        }
+        assert!(!is_for_us(OsStr::new("PATH")) && !is_for_us(OsStr::new("NOTIFY_SOCKETS")));
+    }
+
+    #[tokio::test]
+    async fn a_passed_socket_is_served_on_only_if_it_is_for_this_machine_and_this_user() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let loopback = StdTcp::bind("127.0.0.1:0").expect("a free port");
+        let address = loopback.local_addr().expect("bound");
+        assert_eq!(taken(loopback).expect("fine"), format!("http://{address}"));
+        let everywhere = StdTcp::bind("0.0.0.0:0").expect("a free port");
+        assert!(matches!(taken(everywhere), Err(PassedError::NotLoopback { .. })));
+
+        let path = folder.path().join("s");
+        let unix = StdUnix::bind(&path).expect("a free path");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("ours");
+        let again = unix.try_clone().expect("a descriptor");
+        assert!(matches!(taken(unix), Err(PassedError::Open { .. })));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
+        assert_eq!(taken(again).expect("fine"), format!("unix:{}", path.display()));
+
+        let name = SocketAddr::from_abstract_name(b"motorpool-test-passed").expect("a name");
+        let hidden = StdUnix::bind_addr(&name).expect("free");
+        assert!(matches!(taken(hidden), Err(PassedError::Open { .. })), "everybody can connect there");
+    }
+
+    #[test]
+    fn what_is_no_listening_socket_is_not_taken() {
+        let file = fs::File::open("/dev/null").expect("there");
+        assert!(matches!(taken(file), Err(PassedError::NotListening { .. })));
+        let (a, _b) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        assert!(matches!(taken(a), Err(PassedError::NotListening { .. })));
+    }
+}
