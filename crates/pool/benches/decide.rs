@@ -2,7 +2,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
 use motorpool_pool::{
-    Action, Ask, Beside, BudgetSetting, BuildId, Calibration, Facts, Host, Input, Lessons, Pool, PoolConfig,
+    Action, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Facts, Host, Input, Lessons, Pool, PoolConfig,
     QueueTerms, RequestId,
 };
 use motorpool_vocab::{Bytes, Endpoint, Holder, Lane, ModelId, Now, Spawn};
@@ -72,6 +72,7 @@ impl Full {
 fn checked(build: BuildId) -> Input {
     let facts = Facts {
         program: "/e".into(),
+        build: Build::default(),
         model_path: "/m.gguf".into(),
         files: vec![],
         context_length: Some(8192),

@@ -33,7 +33,7 @@ pub enum ReplicaStanding {
     Full,
     /// It is being built.
     Coming,
-    /// It is being drained.
+    /// It is being drained, or must prove first that it serves.
     Draining,
 }
 
@@ -103,7 +103,7 @@ impl Pool {
     fn replica_load(&self, replica: u32, entry: EntryId) -> Option<ReplicaLoad> {
         let target = &self.entries[entry];
         let (standing, leases) = match &target.phase {
-            Phase::Ready(s) if s.drain.is_active() => (ReplicaStanding::Draining, s.gate.granted()),
+            Phase::Ready(s) if s.is_shut() => (ReplicaStanding::Draining, s.gate.granted()),
             Phase::Ready(s) if s.gate.granted() < s.gate.width() => (ReplicaStanding::Open, s.gate.granted()),
             Phase::Ready(s) => (ReplicaStanding::Full, s.gate.granted()),
             Phase::Checking { .. }
@@ -120,7 +120,7 @@ impl Pool {
 
     /// A replica of the model of `entry` that serves and is not drained.
     pub(crate) fn serving_sibling(&self, entry: EntryId) -> Option<EntryId> {
-        self.siblings(entry).find(|other| self.entries[*other].serving().is_some_and(|s| !s.drain.is_active()))
+        self.siblings(entry).find(|other| self.entries[*other].serving().is_some_and(|s| !s.is_shut()))
     }
 
     /// Tickets of `entry` that may be served by another replica go to one that serves. Whether all did.

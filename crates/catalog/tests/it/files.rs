@@ -95,6 +95,10 @@ fn every_key_of_the_configuration_is_taken() {
         cap = "2h"
         parallel = 2
         abandon = "abort"
+        [breaker]
+        failures = 0
+        [health]
+        silent = "5m"
         [stop]
         polite = "250ms"
         [limits]
@@ -124,6 +128,7 @@ fn every_key_of_the_configuration_is_taken() {
     assert_eq!(config.pool.queue_wait, Duration::from_mins(90));
     assert_eq!((config.stop.polite, config.load.cap), (Duration::from_millis(250), Duration::from_hours(2)));
     assert_eq!((config.load.parallel, config.load.abandon), (2, Abandon::Abort));
+    assert_eq!((config.breaker.failures, config.health.silent), (0, Duration::from_mins(5)));
     assert_eq!((config.limits.body, config.limits.connections), (Bytes::gib(1), 16));
     assert_eq!(config.defaults.model.as_deref(), Some("gemma3-270m"));
     assert_eq!((config.log.level.as_str(), config.log.format), ("debug", LogFormat::Json));

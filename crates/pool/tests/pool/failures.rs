@@ -224,11 +224,13 @@ fn a_device_that_an_engine_was_lost_on_takes_nothing_and_others_go_on() {
     w.read_cards();
     let other = w.acquire("b");
     w.check_all();
-    w.ready("b");
+    let spawn = w.ready("b");
     assert!(w.is_granted(other), "the other card serves");
+    assert!(!w.machine.held[&spawn].contains_key(&lost(&w)[0]), "{:?}", w.machine.held);
     let third = w.acquire("a");
     w.check_all();
-    assert!(!w.is_granted(third), "nothing goes to the lost one, whatever its driver shows");
+    let loads = w.children.values().any(|(k, _)| *k == key("a"));
+    assert!(!loads, "nothing goes to the lost one, whatever its driver shows: {:?}", w.children);
     w.cancel(third);
     reset(&mut w, None);
     assert_eq!(w.n_events(|event| matches!(event, EventKind::DeviceBack { .. })), 1, "F4");

@@ -217,13 +217,10 @@ fn a_death_by_memory_teaches_what_was_needed_at_least_and_the_second_is_believed
     let mut w = world(40_960, "");
     let first = w.begin();
     let (spawn, planned) = (w.child("m", Child::Loading), w.planned());
-    // Each is started once more, smaller.
-    let die_twice = |w: &mut World| {
-        w.die_loading(FailureClass::OutOfHostMemory);
-        w.look();
-        w.die_loading(FailureClass::OutOfHostMemory);
-    };
-    die_twice(&mut w);
+    w.die_loading(FailureClass::OutOfHostMemory);
+    // It is started once more, and smaller.
+    w.look();
+    w.die_loading(FailureClass::OutOfHostMemory);
     assert!(matches!(w.outcome(first), Some(Outcome::Refused(Refusal::StartFailed { .. }))));
     let [died, _] = w.learned.as_slice() else { panic!("two: {:?}", w.learned) };
     let needed = private(died).expect("of system memory");
@@ -231,12 +228,11 @@ fn a_death_by_memory_teaches_what_was_needed_at_least_and_the_second_is_believed
     let files = planned.saturating_sub(died.estimate.private.expect("estimated"));
     assert_eq!(needed.saturating_add(files), Bytes::gib(64).saturating_add(Bytes::new(1)), "more than the machine has");
     w.pass(Duration::from_mins(1));
-    w.begin();
-    die_twice(&mut w);
+    let second = w.begin();
+    w.die_loading(FailureClass::OutOfHostMemory);
     assert_eq!(w.learned[0].key, w.learned[2].key, "so far from the estimate, one is not believed");
-    w.pass(Duration::from_mins(1));
-    let third = w.begin();
-    assert!(would_commit(&w.denied(third)) > Bytes::gib(63), "as much is lacking in the smallest plan");
+    w.look();
+    assert!(would_commit(&w.denied(second)) > Bytes::gib(63), "as much is lacking in the smallest plan");
 }
 
 #[test]
