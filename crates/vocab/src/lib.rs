@@ -13,13 +13,14 @@
 //! | [`ExitRecord`], [`StopReason`], [`FailureClass`] | `exit.rs` | the same end of a child |
 //! | [`Vital`] | `vital.rs` | nothing: it only counts |
 //! | [`Lane`], [`Holder`] | `holder.rs` | the same urgency, the same asker |
-//! | [`Snapshot`], [`Event`] | `view.rs` | what outsiders may see |
+//! | [`Snapshot`], [`Event`] | `view.rs`, `lookup.rs` | what outsiders may see |
 mod bytes;
 mod claim;
 mod exit;
 mod gate;
 mod holder;
 mod key;
+mod lookup;
 mod now;
 mod view;
 mod vital;

@@ -212,3 +212,24 @@ async fn one_that_does_not_hear_is_killed_and_force_does_not_wait() {
     assert_eq!(pool.evict(key("a"), Force::Yes).await, Answer::Unloaded);
     assert_eq!(pool.exit_of(spawn, SOON).await.map(|record| record.reason), Some(StopReason::User));
 }
+
+/// Rounds of [`two_who_wait_for_the_room_of_one_both_get_it`].
+const ROUNDS: &str = "MOTORPOOL_TEST_ROUNDS";
+
+/// In each round the engine that is there must go for one of two others, and that for the other. A thousand rounds are
+/// `MOTORPOOL_TEST_ROUNDS=1000`.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_wait_for_the_room_of_one_both_get_it() {
+    let rounds = std::env::var(ROUNDS).ok().and_then(|n| n.parse().ok()).unwrap_or(15);
+    let house = House::new(&[Behaviour::default(), Behaviour::default(), Behaviour::default()]);
+    let pool = house.open(1024);
+    for round in 0..rounds {
+        drop(pool.acquire(ask("a")).await.expect("a lease"));
+        let one =
+            async |model: &str| drop(pool.acquire(ask(model)).await.unwrap_or_else(|why| panic!("{round}: {why}")));
+        tokio::join!(one("b"), one("c"));
+    }
+    assert_eq!(pool.shutdown().await, vec![]);
+    let starts: usize = house.models.iter().map(|model| model.starts().len()).sum();
+    assert_eq!(starts, 3 * rounds, "each was started once in each round");
+}

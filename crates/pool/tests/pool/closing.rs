@@ -1,8 +1,8 @@
 //! Traces of operators and of the end: each is answered once, when it is done or cannot be, and nothing begins after it.
 
 use crate::world::{Child, Outcome, World, catalog, key};
-use motorpool_pool::{Answer, Force, Input, Refusal};
-use motorpool_vocab::{PhaseView, StopReason};
+use motorpool_pool::{Answer, Ask, Force, Input, Refusal};
+use motorpool_vocab::{Holder, ModelId, PhaseView, StopReason};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -118,4 +118,32 @@ fn a_load_that_nobody_waits_for_can_be_unloaded_and_one_that_is_waited_for_canno
     }
     assert_eq!(w.outcome(a), Some(&Outcome::Refused(Refusal::Evicted(key("a")))));
     assert_eq!(w.phase("a"), Some(PhaseView::Stopping));
+}
+
+#[test]
+fn a_retire_ends_although_callers_reach_their_drain_deadlines_every_second() {
+    let mut w = World::new(1024);
+    let a = w.resident("a");
+    w.pass(Duration::from_secs(11));
+    let holder = Holder::default();
+    let mut parked = Vec::new();
+    let mut retired = None;
+    for second in 0..40 {
+        let ask = Ask::lease(ModelId::new("b").expect("an id"), holder.clone());
+        parked.push(w.ask(Ask { drain_wait: Some(Duration::from_secs(5)), ..ask }));
+        w.check_all();
+        if second == 20 {
+            retired = Some(w.admin(|id| Input::Retire { id }));
+            assert!(parked.iter().all(|id| w.outcome(*id).is_some()), "who is parked is told at once");
+        }
+        w.pass(Duration::from_secs(1));
+        assert!(w.leases.contains_key(&a), "P2");
+    }
+    let retired = retired.expect("asked for");
+    assert_eq!(w.outcome(retired), None, "a serves");
+    w.leave(a);
+    w.obey();
+    assert!(w.outcome(retired).is_some() && w.children.is_empty(), "P11");
+    let busy = parked.iter().filter(|id| matches!(w.outcome(**id), Some(Outcome::Refused(Refusal::EngineBusy { .. }))));
+    assert!(busy.count() >= 10, "deadlines came all the while");
 }
