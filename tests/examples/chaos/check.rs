@@ -73,6 +73,12 @@ pub(crate) async fn at_rest(house: &House, daemon: &Daemon<'_>, before: &Before)
     comes_true(async || {
         let status = ps(daemon).await?;
         if status.pool.committed_bytes != 0 {
+            // What was stopped for a load in vain comes back by itself, and while it is admitted it cannot be unloaded.
+            for engine in status.engines.iter().filter(|engine| engine.reserved_bytes > 0) {
+                let model = engine.key.split(':').nth(1).unwrap_or_default();
+                let path = format!("/api/motorpool/v1/models/{model}/unload");
+                let _ = daemon.control().post(&path, &serde_json::json!({"mode": "force"})).await;
+            }
             return Err(format!(
                 "all is unloaded, and {} bytes are reserved: {status:#?}",
                 status.pool.committed_bytes
