@@ -166,7 +166,12 @@ pub(crate) fn join(readings: &[DeviceReading], listed: &[&EngineDevice]) -> Vec<
             }
         }
         let found: Vec<(usize, String)> = found.into_iter().map(|(at, name)| (at, name.to_owned())).collect();
-        let is_new = |device: &&&&EngineDevice| !found.iter().any(|(_, name)| *name == device.name);
+        // NVIDIA's driver tells of every device that CUDA computes on: what is left without an address is one of them, or
+        // one that is lost, and would be counted twice.
+        let all_told = backend == "CUDA" && readings.iter().any(|reading| reading.source == DeviceSource::Nvml);
+        let is_another = |device: &EngineDevice| !all_told || device.pci.is_some();
+        let is_new =
+            |device: &&&&EngineDevice| is_another(device) && !found.iter().any(|(_, name)| *name == device.name);
         let new: Vec<Gpu> = of_backend.iter().filter(is_new).map(|device| Gpu::of_engine(device)).collect();
         for (at, name) in found {
             gpus[at].listed_as.push(name);
