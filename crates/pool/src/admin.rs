@@ -36,9 +36,13 @@ impl Pool {
         match &self.entries[entry].phase {
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) => self.join_reclaim(entry, id),
             Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
-            Phase::Admission(_) => self.reply(id, Answer::Serving(key.clone())),
-            Phase::Starting(_) | Phase::Proving(_) if self.is_wanted(entry) => {
+            Phase::Admission(_) | Phase::Starting(_) | Phase::Proving(_) if self.is_wanted(entry) => {
                 self.reply(id, Answer::Serving(key.clone()));
+            }
+            // It has no child yet, and nobody waits for one.
+            Phase::Admission(_) => {
+                self.withdraw(now, entry);
+                self.join_reclaim(entry, id);
             }
             Phase::Ready(_) if force == Force::No => {
                 let within = self.config.drain_wait;

@@ -4,7 +4,7 @@ use crate::{
     machine::card,
     world::{Child, Outcome, World, catalog, host, in_lane, key, of_session, replica},
 };
-use motorpool_pool::{Ask, Force, Input, OnDeadline, PoolConfig, Refusal, RequestId, SizedBy, SlotChoice};
+use motorpool_pool::{Answer, Ask, Force, Input, OnDeadline, PoolConfig, Refusal, RequestId, SizedBy, SlotChoice};
 use motorpool_vocab::{Bytes, EventKind, Lane, ModelId, PhaseView, StopReason};
 use std::time::Duration;
 
@@ -235,4 +235,19 @@ fn nobody_is_cut_who_was_not_told_to_finish() {
     w.pass(30 * SECOND);
     w.obey();
     assert_eq!((w.serving("a"), w.serving("c"), w.is_granted(b)), (vec![], vec![], true), "now both were told");
+}
+
+#[test]
+fn a_build_that_waits_for_its_turn_and_that_nobody_waits_for_can_be_unloaded() {
+    let mut w = on_card(16, &HOMES);
+    w.feed(Input::Tick);
+    w.check_all();
+    assert_eq!((w.phase("h3"), w.committed()), (Some(PhaseView::WaitsForSlot), Bytes::gib(6)));
+    let id = w.admin(|id| Input::Evict { id, key: key("h3"), force: Force::No });
+    assert_eq!(w.outcome(id), Some(&Outcome::Answered(Answer::NotResident)));
+    assert_eq!((w.phase("h3"), w.committed()), (Some(PhaseView::Idle), Bytes::gib(4)));
+    w.acquire("a");
+    w.check_all();
+    let id = w.admin(|id| Input::Evict { id, key: key("a"), force: Force::No });
+    assert_eq!(w.outcome(id), Some(&Outcome::Answered(Answer::Serving(key("a")))), "somebody waits for that one");
 }
