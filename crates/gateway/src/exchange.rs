@@ -167,7 +167,7 @@ async fn assembled(
                 Ok(Some(whole)) => return Ok(whole_reply(whole)),
                 Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
             },
-            Ok(None) => return Err(Attempt::Died(cause_of_death(&context.handle, lease.spawn()).await)),
+            Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
             Err(broken) => return Err(died(context, &lease, broken).await),
         }
     }

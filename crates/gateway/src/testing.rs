@@ -50,6 +50,7 @@ pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) ->
         reserved: Bytes::ZERO,
         planned: Bytes::ZERO,
         measured: None,
+        memory: None,
         last_use: None,
         created: Now::ZERO,
         last_exit,

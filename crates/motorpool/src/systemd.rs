@@ -37,6 +37,8 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
+/// A manager that does not read holds up nobody's end.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// Nothing tells when the past is settled.
 const SETTLED_EVERY: Duration = Duration::from_millis(20);
 /// The status is text for people.
@@ -212,7 +214,9 @@ fn send(news: &[News]) -> io::Result<()> {
         None => SocketAddr::from_pathname(&name)?,
     };
     let lines: Vec<_> = news.iter().map(|one| one.as_state().to_string()).collect();
-    UnixDatagram::unbound()?.send_to_addr(lines.join("\n").as_bytes(), &address).map(drop)
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(TOLD_WITHIN))?;
+    socket.send_to_addr(lines.join("\n").as_bytes(), &address).map(drop)
 }
 
 fn status(snapshot: &Snapshot, addresses: &str) -> String {

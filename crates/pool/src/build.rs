@@ -46,7 +46,7 @@ impl Pool {
         let Some(entry) = self.entries.iter().find(|(_, e)| is_it(&e.phase)).map(|(id, _)| id) else { return };
         self.entries[entry].phase = Phase::Idle;
         if !self.is_kept(entry) {
-            return;
+            return self.settle_debts(entry);
         }
         match result {
             Ok(facts) if !self.is_worth_a_start(now, entry, &facts) => {}
@@ -89,6 +89,7 @@ impl Pool {
         let target = &mut self.entries[entry];
         let (key, model) = (target.key.clone(), target.model.clone());
         let Phase::WaitsForRoom(waiting) = std::mem::replace(&mut target.phase, Phase::Idle) else { return };
+        let sized_from = waiting.draft.source_of(Some(&placement));
         let Placement { claim, split, .. } = placement;
         let launch = Arc::new(Launch {
             key: key.clone(),
@@ -98,6 +99,7 @@ impl Pool {
             // With one memory there is nothing to choose between: what the model says is enough.
             split: (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split),
             claim,
+            sized_from,
         });
         let clamped = waiting.draft.clamped_from;
         let bytes = launch.claim.total();

@@ -24,7 +24,7 @@
 //! * **M3** once each part was seen, a line only rises, but for a report that comes late.
 //! * **M4** a correction ends no lease.
 use crate::{CardSight, Measured, Pool, Reported};
-use motorpool_vocab::{Bytes, Claim, DeviceId, EventKind, FileId, Now, Spawn};
+use motorpool_vocab::{Bytes, Claim, DeviceId, EventKind, FileId, Now, PartsView, Spawn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one child's memory.
@@ -78,6 +78,12 @@ impl Account {
         }
         let files = self.files.iter().flat_map(|files| files.values().copied());
         Some(Bytes::sum(self.private.into_iter().chain(files).chain(self.device.values().copied())))
+    }
+
+    /// The most that was seen of each part.
+    pub(crate) fn parts(&self) -> PartsView {
+        let files = self.files.as_ref().map(|files| Bytes::sum(files.values().copied()));
+        PartsView { devices: self.device.clone(), private: self.private, files }
     }
 
     /// Takes what was seen now.

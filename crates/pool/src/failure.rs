@@ -208,7 +208,8 @@ impl Pool {
         self.entries[entry].failures.last = Some(fault.clone());
     }
 
-    /// A child ended that served. One that never answered anybody failed to start, whatever it said of itself.
+    /// A child ended that served. One that never answered anybody failed to start, whatever it said of itself. One that did
+    /// has disproved whatever would hold for good: what its log says then may be a client's words.
     pub(crate) fn service_broke(
         &mut self,
         now: Now,
@@ -219,7 +220,10 @@ impl Pool {
         if signs.answers == 0 && fault.class != FailureClass::Killed {
             let _ = self.count_failure(now, entry, fault.class);
         }
-        let _ = self.follow_up(now, entry, spawn, &fault);
+        let disproved = fault.class.is_permanent() || fault.class == FailureClass::DeviceLost;
+        if signs.answers == 0 || !disproved {
+            let _ = self.follow_up(now, entry, spawn, &fault);
+        }
         self.entries[entry].failures.last = Some(fault);
     }
 
@@ -274,7 +278,8 @@ impl Pool {
     fn quarantine(&mut self, now: Now, entry: EntryId, launch: &Launch) -> Cure {
         let (key, program, build) = (launch.key.clone(), launch.facts.program.clone(), launch.facts.build);
         if !self.quarantine.add(build, key.provider()) {
-            return Cure::None;
+            // Another load of it ended so first: the next look finds the next one.
+            return Cure::Again;
         }
         self.publish(now, EventKind::Quarantined { key, program });
         let planned = |phase: &Phase| match phase {

@@ -1,7 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
     Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight, Outlook,
-    Probe, Probed, Prospect, Refusal, Split,
+    Probe, Probed, Prospect, Refusal, Source, Split,
 };
 use motorpool_catalog::Model;
 use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
@@ -466,6 +466,8 @@ pub struct Launch {
     pub split: Option<Split>,
     /// What is reserved.
     pub claim: Claim,
+    /// Where that comes from.
+    pub sized_from: Source,
 }
 
 /// How a child ended.

@@ -70,6 +70,8 @@ impl Pool {
         let told: Vec<_> = self.candidates(now, entry).into_iter().filter(waits).collect();
         for id in told {
             self.end_ticket(now, id);
+            // Who asked will come: it is not idle from the time before.
+            self.entries[entry].last_use = Some(now);
             let key = self.entries[entry].key.clone();
             self.act(Action::Loaded { id, key });
         }

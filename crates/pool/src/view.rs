@@ -1,13 +1,15 @@
 //! [`Pool::snapshot`]: what outsiders may see, without side effects.
 use crate::{
-    Pool, RequestId,
+    Launch, Pool, RequestId,
     correct::Account,
     entry::{Entry, EntryId, LeaseLine, Phase, Step},
 };
 use motorpool_broker::{Place, PoolFigures, Sight};
 use motorpool_vocab::{
-    Bytes, EntryView, Holder, LeaseView, MemoryView, Now, PendingView, PhaseView, PoolView, Snapshot, Spawn, WaiterView,
+    Bytes, EntryView, Holder, LeaseView, MemoryParts, MemoryView, Now, PartsView, PendingView, PhaseView, PoolView,
+    Snapshot, Spawn, WaiterView,
 };
+use std::sync::Arc;
 
 impl Pool {
     /// The whole pool as it is at `now`: every key that lives or has a history, beside them children that are
@@ -106,8 +108,21 @@ impl Pool {
             reserved,
             planned: account.map_or(reserved, Account::planned),
             measured: account.and_then(Account::measured),
+            memory: self.launch_of(spawn).map(|launch| MemoryParts {
+                from: launch.sized_from.as_str(),
+                weights: Bytes::sum(launch.facts.files.iter().map(|(_, bytes)| *bytes)),
+                planned: PartsView::of(&launch.claim),
+                reserved: PartsView::of(line),
+                measured: account.map(Account::parts).unwrap_or_default(),
+            }),
             ..view
         }
+    }
+
+    /// What was ordered, or is about to be, for `spawn`.
+    fn launch_of(&self, spawn: Spawn) -> Option<&Arc<Launch>> {
+        let admitted = || self.entries[self.entry_of(spawn)?].admission().map(|admission| &admission.launch);
+        self.launches.get(&spawn).or_else(admitted)
     }
 
     fn waiters(&self) -> Vec<WaiterView> {
@@ -167,6 +182,7 @@ fn blank(entry: &Entry) -> EntryView {
         reserved: Bytes::ZERO,
         planned: Bytes::ZERO,
         measured: None,
+        memory: None,
         last_use: entry.last_use,
         created: entry.created,
         last_exit: entry.last_exit.clone(),

@@ -352,7 +352,7 @@ impl Driver {
     }
 
     fn log_launch(&self, pid: u32) {
-        let Launch { key, model, facts, plan, split, claim } = &*self.launch;
+        let Launch { key, model, facts, plan, split, claim, .. } = &*self.launch;
         let laid_out = split.iter().flat_map(|split| split.devices.iter().map(|(id, _)| id));
         let others = claim.device.keys().filter(|id| !laid_out.clone().any(|known| known == *id));
         let devices: Vec<String> = laid_out.clone().chain(others).map(ToString::to_string).collect();

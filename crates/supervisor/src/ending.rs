@@ -61,12 +61,12 @@ impl LaunchError {
     /// What kind of failure this is.
     pub(crate) fn class(&self) -> FailureClass {
         match self {
-            // Too busy to be executed, or too little memory to do it, is no property of the program.
-            Self::EngineMissing { source, .. } => match source.kind() {
-                io::ErrorKind::ExecutableFileBusy | io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => {
-                    FailureClass::Unknown
-                }
-                _ => FailureClass::EngineMissing,
+            // Only what is no program, or not there, stays so: too busy, no memory, no descriptor, a permission or a mount may
+            // be put right without a change of the file.
+            Self::EngineMissing { program, source } => match source.raw_os_error() {
+                Some(libc::ENOEXEC) => FailureClass::EngineMissing,
+                _ if source.kind() == io::ErrorKind::NotFound && !program.exists() => FailureClass::EngineMissing,
+                _ => FailureClass::Unknown,
             },
             Self::EngineLost => FailureClass::Killed,
             Self::Keeper { .. }

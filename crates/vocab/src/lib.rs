@@ -33,7 +33,7 @@ pub use holder::{Holder, Lane, LeaseView, PendingView};
 pub use key::{DeviceId, EngineKey, KeyError, ModelId, Spawn};
 pub use now::Now;
 pub use view::{
-    Endpoint, EntryView, Event, EventKind, MemoryView, PhaseView, PoolView, Snapshot, TroubleKind, TroubleView,
-    WaiterView,
+    Endpoint, EntryView, Event, EventKind, MemoryParts, MemoryView, PartsView, PhaseView, PoolView, SizedFrom,
+    Snapshot, TroubleKind, TroubleView, WaiterView,
 };
 pub use vital::{Signs, Vital};

@@ -77,6 +77,7 @@ mod tests {
             reserved: Bytes::ZERO,
             planned: Bytes::ZERO,
             measured: None,
+            memory: None,
             last_use: Some(Now::from_nanos(used)),
             created: Now::ZERO,
             last_exit: None,

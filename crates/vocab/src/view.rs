@@ -2,10 +2,10 @@
 //!
 //! Values only; the wire types of the management API are made from these beside their routes.
 use crate::{
-    Bytes, DeviceId, EngineKey, ExitRecord, FailureClass, Holder, LeaseView, ModelId, Now, PendingView, Spawn,
+    Bytes, Claim, DeviceId, EngineKey, ExitRecord, FailureClass, Holder, LeaseView, ModelId, Now, PendingView, Spawn,
     StopReason,
 };
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// Where a ready engine answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -105,6 +105,8 @@ pub struct EntryView {
     /// The most that was seen of its child since that was ready: private memory and mapped files. `None`: nothing
     /// was measured yet.
     pub measured: Option<Bytes>,
+    /// The same by part, and where what was planned comes from; `None` without a child.
+    pub memory: Option<MemoryParts>,
     /// When it last began or ended a lease.
     pub last_use: Option<Now>,
     /// When its first build began.
@@ -149,6 +151,46 @@ impl TroubleKind {
             Self::Backoff => "backoff",
             Self::BreakerOpen => "breaker-open",
             Self::Quarantined => "quarantined",
+        }
+    }
+}
+
+/// Where the size of a launch comes from: `declared`, `estimated`, `file-size` or `learned`.
+pub type SizedFrom = &'static str;
+
+/// What an engine takes, by part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryParts {
+    /// Where what was planned comes from.
+    pub from: SizedFrom,
+    /// The files of its weights, on disk.
+    pub weights: Bytes,
+    /// What it was planned to take before it ran.
+    pub planned: PartsView,
+    /// What it holds in the ledger.
+    pub reserved: PartsView,
+    /// The most that was seen of each part since it was ready.
+    pub measured: PartsView,
+}
+
+/// Memory by part. `None`, or a device that is missing: nothing is known of that part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartsView {
+    /// On devices of their own memory.
+    pub devices: BTreeMap<DeviceId, Bytes>,
+    /// System memory of its own.
+    pub private: Option<Bytes>,
+    /// Mapped files, each counted whole; others may map them too.
+    pub files: Option<Bytes>,
+}
+
+impl PartsView {
+    /// The parts of a claim, all of them known.
+    pub fn of(claim: &Claim) -> Self {
+        Self {
+            devices: claim.device.clone(),
+            private: Some(claim.ram_private),
+            files: Some(Bytes::sum(claim.ram_files.iter().map(|(_, bytes)| *bytes))),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Values of the pool as the interface shows them. Bytes and milliseconds are whole numbers; times are ages.
 use crate::{context::Context, models::Standing};
 use motorpool_vocab::{
-    Bytes, EntryView, ExitRecord, LeaseView, MemoryView, Now, PhaseView, PoolView, Snapshot, TroubleView, WaiterView,
+    Bytes, EntryView, ExitRecord, LeaseView, MemoryParts, MemoryView, Now, PartsView, PhaseView, PoolView, Snapshot,
+    TroubleView, WaiterView,
 };
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Serialize)]
@@ -78,6 +80,8 @@ pub(super) struct Engine {
     planned_bytes: u64,
     /// The most that was seen of its child since that was ready.
     measured_bytes: Option<u64>,
+    /// The same by part.
+    memory: Option<EngineMemory>,
     last_use_ms: Option<u64>,
     created_ms: u64,
     last_exit: Option<Exit>,
@@ -94,6 +98,27 @@ struct Trouble {
     /// Until time alone ends it; none: a changed input or a reset does.
     ends_in_ms: Option<u64>,
     message: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EngineMemory {
+    /// Where what was planned comes from: `declared`, `estimated`, `file-size` or `learned`.
+    from: &'static str,
+    /// The files of its weights, on disk.
+    weights_bytes: u64,
+    planned: Parts,
+    reserved: Parts,
+    /// The most that was seen; what nobody could read is `null` or missing.
+    measured: Parts,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Parts {
+    devices: BTreeMap<String, u64>,
+    private_bytes: Option<u64>,
+    files_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -239,11 +264,25 @@ impl Engine {
             reserved_bytes: entry.reserved.get(),
             planned_bytes: entry.planned.get(),
             measured_bytes: entry.measured.map(Bytes::get),
+            memory: entry.memory.as_ref().map(EngineMemory::of),
             last_use_ms: entry.last_use.map(|then| millis(at.since(then))),
             created_ms: millis(at.since(entry.created)),
             last_exit: entry.last_exit.as_ref().map(|record| Exit::of(record, at)),
             trouble: entry.trouble.as_ref().map(|trouble| Trouble::of(trouble, at)),
         }
+    }
+}
+
+impl EngineMemory {
+    fn of(memory: &MemoryParts) -> Self {
+        let MemoryParts { from, weights, planned, reserved, measured } = memory;
+        let parts = |parts: &PartsView| Parts {
+            devices: parts.devices.iter().map(|(id, bytes)| (id.to_string(), bytes.get())).collect(),
+            private_bytes: parts.private.map(Bytes::get),
+            files_bytes: parts.files.map(Bytes::get),
+        };
+        let (planned, reserved, measured) = (parts(planned), parts(reserved), parts(measured));
+        Self { from, weights_bytes: weights.get(), planned, reserved, measured }
     }
 }
 

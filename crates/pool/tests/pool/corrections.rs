@@ -61,6 +61,10 @@ fn a_line_follows_what_was_measured_and_both_are_shown() {
     let (planned, seen) = (Bytes::mib(600), Bytes::mib(700));
     assert_eq!((view.reserved, view.planned, view.measured), (seen, planned, Some(seen)));
     assert_eq!(w.committed(), seen);
+    let memory = view.memory.expect("it runs");
+    assert_eq!((memory.from, memory.weights), ("declared", Bytes::mib(100)));
+    let private = [&memory.planned, &memory.reserved, &memory.measured].map(|parts| parts.private);
+    assert_eq!(private, [planned, seen, seen].map(Some));
     let corrected = EventKind::Corrected { key: key("a"), spawn: a, from: planned, to: seen };
     assert_eq!(w.n_events(|e| *e == corrected), 1);
     w.measure(a, 650, 0);

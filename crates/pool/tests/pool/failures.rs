@@ -3,13 +3,14 @@
 use crate::{
     cards::world as on_cards,
     machine::card,
-    world::{Child, Outcome, World, catalog, facts, key},
+    world::{Child, Outcome, World, catalog, facts, host, key},
 };
-use motorpool_pool::{Answer, Build, Facts, Input, Refusal, RequestId};
+use motorpool_pool::{Answer, Build, Facts, Input, LoadSlots, PoolConfig, Refusal, RequestId};
 use motorpool_vocab::{DeviceId, EventKind, FailureClass, ModelId, Now, PhaseView, TroubleKind, TroubleView};
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 const SECOND: Duration = Duration::from_secs(1);
+const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
 /// What the look at program and files found.
 fn checked(w: &mut World, facts: Facts) {
@@ -254,4 +255,53 @@ fn a_lost_device_is_given_another_chance_after_five_minutes() {
     w.ready("a");
     assert!(w.is_granted(again), "F4");
     assert!(w.now > Now::ZERO);
+}
+
+#[test]
+fn who_was_stopped_for_a_smaller_start_that_everybody_left_comes_back() {
+    let mut w = shorter();
+    let b = w.resident("b");
+    w.leave(b);
+    let a = w.acquire("a");
+    w.check_all();
+    w.ended("b", Child::Asked);
+    w.load_dies_of("a", FailureClass::OutOfHostMemory);
+    w.cancel(a);
+    w.check_all();
+    w.obey();
+    assert_eq!((w.serving("a"), w.serving("b")), (vec![], vec![0]));
+}
+
+#[test]
+fn what_an_engine_says_that_answered_holds_nothing_for_good() {
+    let classes = PERMANENT.into_iter().chain([FailureClass::IllegalInstruction, FailureClass::DeviceLost]);
+    for class in classes {
+        let mut w = World::new(1024);
+        let id = w.resident("a");
+        let grant = w.lease(id).clone();
+        grant.gate.vital().answered();
+        w.leave(id);
+        w.dies_of(grant.spawn, class);
+        let again = w.acquire("a");
+        w.obey();
+        assert!(w.is_granted(again), "{class}: a client may have written that into its log");
+        let held = |event: &EventKind| matches!(event, EventKind::Quarantined { .. });
+        assert_eq!(w.n_events(held), 0);
+    }
+}
+
+#[test]
+fn a_second_start_of_a_build_that_cannot_run_here_gets_the_next_one_too() {
+    let config = PoolConfig { host: host(2048), load_slots: LoadSlots::PerDevice(TWO), ..PoolConfig::default() };
+    let mut w = World::configured(config, catalog(&[("a", 600, ""), ("b", 600, "")]));
+    let ids = [w.acquire("a"), w.acquire("b")];
+    w.check_all();
+    w.load_dies_of("a", FailureClass::IllegalInstruction);
+    w.load_dies_of("b", FailureClass::IllegalInstruction);
+    let next = Build { size: 2, mtime_nanos: 2 };
+    for _ in 0..2 {
+        checked(&mut w, Facts { build: next, ..facts() });
+    }
+    w.obey();
+    assert!(ids.iter().all(|id| w.is_granted(*id)), "F3");
 }

@@ -106,3 +106,16 @@ fn a_load_that_nobody_waits_for_goes_on_or_is_ended_as_configured() {
         assert_eq!(w.serving("a").is_empty(), ends);
     }
 }
+
+#[test]
+fn a_load_that_is_asked_for_counts_as_use() {
+    let mut w = one("");
+    let a = w.resident("a");
+    w.leave(a);
+    w.pass(599 * SECOND);
+    w.ask(Ask::resident(ModelId::new("a").expect("an id")));
+    w.pass(599 * SECOND);
+    assert_eq!((n_idle(&w), w.serving("a")), (0, vec![0]));
+    w.pass(SECOND);
+    assert_eq!(n_idle(&w), 1);
+}
