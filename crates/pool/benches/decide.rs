@@ -1,4 +1,4 @@
-//! What an input costs a pool with 10,000 engines while 1,000 requests wait, and while 1,000 builds wait for room.
+//! What an input costs a pool with 10,000 engines while 1,000 requests wait, and while 100 builds wait for room.
 use criterion::{Criterion, criterion_group, criterion_main};
 use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
 use motorpool_pool::{
@@ -10,6 +10,8 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 
 const N_ENGINES: u64 = 10_000;
 const N_WAITING: u64 = 1_000;
+/// Of as many models.
+const N_BUILDS: u64 = 100;
 
 fn id(n: u64) -> ModelId {
     ModelId::new(&format!("m{n}")).expect("an id")
@@ -98,11 +100,11 @@ fn decide(c: &mut Criterion) {
             black_box(full.feed(Input::Cancel { id: number }));
         });
     });
-    let mut full = Full::of(N_WAITING);
-    for n in N_ENGINES..N_ENGINES + N_WAITING {
+    let mut full = Full::of(N_BUILDS);
+    for n in N_ENGINES..N_ENGINES + N_BUILDS {
         full.acquire(n);
     }
-    group.bench_function("a tick beside 1,000 builds that wait for room", |b| {
+    group.bench_function("a tick beside 100 builds that wait for room", |b| {
         b.iter(|| black_box(full.feed(Input::Tick)));
     });
     group.finish();
