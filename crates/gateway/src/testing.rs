@@ -32,29 +32,7 @@ pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) ->
         ever_ready: false,
         tail: vec!["the last line".into()],
     });
-    EntryView {
-        trouble: None,
-        key: key.parse().expect("a key"),
-        spawn: None,
-        pid: None,
-        phase,
-        n_drainers: 0,
-        drained_for: vec![],
-        unload_at: None,
-        leases: vec![],
-        n_tickets: 0,
-        pending: vec![],
-        n_sessions: 0,
-        width: None,
-        demand: 0,
-        reserved: Bytes::ZERO,
-        planned: Bytes::ZERO,
-        measured: None,
-        memory: None,
-        last_use: None,
-        created: Now::ZERO,
-        last_exit,
-    }
+    EntryView { phase, last_exit, ..EntryView::idle(key.parse().expect("a key"), Now::ZERO) }
 }
 
 mod engine;

@@ -165,29 +165,8 @@ fn memory(pool: PoolFigures) -> MemoryView {
 
 /// What a view tells of the key alone.
 fn blank(entry: &Entry) -> EntryView {
-    EntryView {
-        key: entry.key.clone(),
-        spawn: None,
-        pid: None,
-        phase: PhaseView::Idle,
-        n_drainers: 0,
-        drained_for: vec![],
-        unload_at: None,
-        leases: vec![],
-        n_tickets: 0,
-        pending: vec![],
-        n_sessions: 0,
-        width: None,
-        demand: 0,
-        reserved: Bytes::ZERO,
-        planned: Bytes::ZERO,
-        measured: None,
-        memory: None,
-        last_use: entry.last_use,
-        created: entry.created,
-        last_exit: entry.last_exit.clone(),
-        trouble: None,
-    }
+    let view = EntryView::idle(entry.key.clone(), entry.created);
+    EntryView { last_use: entry.last_use, last_exit: entry.last_exit.clone(), ..view }
 }
 
 fn count(n: usize) -> u32 {

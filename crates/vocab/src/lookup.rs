@@ -56,32 +56,16 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bytes, Spawn};
+    use crate::Spawn;
 
     fn entry(key: &str, phase: PhaseView, used: u64) -> EntryView {
         let has_process = !matches!(phase, PhaseView::Idle | PhaseView::Reclaiming | PhaseView::WaitsForRoom);
         EntryView {
-            key: key.parse().expect("a key"),
             spawn: has_process.then_some(Spawn(used)),
             pid: has_process.then_some(7),
             phase,
-            n_drainers: 0,
-            drained_for: vec![],
-            unload_at: None,
-            leases: vec![],
-            n_tickets: 0,
-            pending: vec![],
-            n_sessions: 0,
-            width: None,
-            demand: 0,
-            reserved: Bytes::ZERO,
-            planned: Bytes::ZERO,
-            measured: None,
-            memory: None,
             last_use: Some(Now::from_nanos(used)),
-            created: Now::ZERO,
-            last_exit: None,
-            trouble: None,
+            ..EntryView::idle(key.parse().expect("a key"), Now::ZERO)
         }
     }
 

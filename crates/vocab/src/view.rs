@@ -117,6 +117,35 @@ pub struct EntryView {
     pub trouble: Option<TroubleView>,
 }
 
+impl EntryView {
+    /// One without a child or a past, whose first build began at `created`.
+    pub fn idle(key: EngineKey, created: Now) -> Self {
+        Self {
+            key,
+            spawn: None,
+            pid: None,
+            phase: PhaseView::Idle,
+            n_drainers: 0,
+            drained_for: vec![],
+            unload_at: None,
+            leases: vec![],
+            n_tickets: 0,
+            pending: vec![],
+            n_sessions: 0,
+            width: None,
+            demand: 0,
+            reserved: Bytes::ZERO,
+            planned: Bytes::ZERO,
+            measured: None,
+            memory: None,
+            last_use: None,
+            created,
+            last_exit: None,
+            trouble: None,
+        }
+    }
+}
+
 /// What failures of an engine mean for its next start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TroubleView {
