@@ -1,6 +1,6 @@
 //! Values for the tests of this crate.
 use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
-use motorpool_vocab::{Bytes, EntryView, ExitRecord, FailureClass, ModelId, Now, PhaseView, Spawn, StopReason};
+use motorpool_vocab::{EntryView, ExitRecord, FailureClass, ModelId, Now, PhaseView, Spawn, StopReason};
 use std::sync::Arc;
 
 fn model(id: &str, aliases: &[&str]) -> Model {

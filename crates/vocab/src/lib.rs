@@ -13,9 +13,11 @@
 //! | [`ExitRecord`], [`StopReason`], [`FailureClass`] | `exit.rs` | the same end of a child |
 //! | [`Vital`] | `vital.rs` | nothing: it only counts |
 //! | [`Lane`], [`Holder`] | `holder.rs` | the same urgency, the same asker |
-//! | [`Snapshot`], [`Event`] | `view.rs`, `lookup.rs` | what outsiders may see |
+//! | [`Snapshot`] | `view.rs`, `lookup.rs` | what outsiders may see at one instant |
+//! | [`Event`] | `event.rs` | one thing that happened |
 mod bytes;
 mod claim;
+mod event;
 mod exit;
 mod gate;
 mod holder;
@@ -27,13 +29,14 @@ mod vital;
 
 pub use bytes::{Bytes, GIB, KIB, MIB};
 pub use claim::{Claim, FileId};
+pub use event::{Event, EventKind};
 pub use exit::{ExitRecord, FailureClass, PlanRecord, StopReason};
 pub use gate::{CloseIfIdle, Gate, TryEnter};
 pub use holder::{Holder, Lane, LeaseView, PendingView};
 pub use key::{DeviceId, EngineKey, KeyError, ModelId, Spawn};
 pub use now::Now;
 pub use view::{
-    Endpoint, EntryView, Event, EventKind, MemoryParts, MemoryView, PartsView, PhaseView, PoolView, SizedFrom,
-    Snapshot, TroubleKind, TroubleView, WaiterView,
+    Endpoint, EntryView, MemoryParts, MemoryView, PartsView, PhaseView, PoolView, SizedFrom, Snapshot, TroubleKind,
+    TroubleView, WaiterView,
 };
 pub use vital::{Signs, Vital};
