@@ -51,6 +51,13 @@ pub(crate) struct Tally {
     killed: [u64; 3],
 }
 
+/// Whether a keeper was killed in this cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keepers {
+    Whole,
+    Killed,
+}
+
 pub(crate) struct World<'a> {
     house: &'a House,
     cards: Cards,
@@ -62,6 +69,7 @@ pub(crate) struct World<'a> {
     before: Before,
     requests: Requests,
     was_cut: WasCut,
+    keepers: Keepers,
     frozen: Vec<u32>,
     pub(crate) tally: Tally,
 }
@@ -117,6 +125,7 @@ impl<'a> World<'a> {
             before: Before::default(),
             requests: Requests::default(),
             was_cut: WasCut::No,
+            keepers: Keepers::Whole,
             frozen: Vec::new(),
             tally: Tally::default(),
         };
@@ -173,6 +182,7 @@ impl<'a> World<'a> {
             unloaded.map_err(|error| format!("unload {model}: {error}"))?;
         }
         check::at_rest(self.house, daemon, &self.before).await?;
+        self.keepers = Keepers::Whole;
         self.before.groups.clear();
         Ok(())
     }
@@ -193,7 +203,11 @@ impl<'a> World<'a> {
                 self.fakes[model].behave(&mood.behaviour(FAKES[model].1)).map_err(|error| error.to_string())?;
             }
             Step::KillEngine(model) => self.signal(0, self.engine(model).await, Signal::SIGKILL),
-            Step::KillKeeper(model) => self.signal(1, self.keeper(model).await, Signal::SIGKILL),
+            Step::KillKeeper(model) => {
+                let keeper = self.keeper(model).await;
+                self.keepers = Keepers::Killed;
+                self.signal(1, keeper, Signal::SIGKILL);
+            }
             Step::FreezeKeeper(model) => {
                 let keeper = self.keeper(model).await;
                 self.frozen.extend(keeper);
@@ -219,7 +233,16 @@ impl<'a> World<'a> {
         self.was_cut = WasCut::Yes;
         self.tally.killed[2] += 1;
         self.before.groups.extend(journal::groups(&self.house.state("journal.jsonl")));
-        self.daemon.take().expect("between cycles there is one").kill().await;
+        let mut daemon = self.daemon.take().expect("between cycles there is one");
+        match self.keepers {
+            Keepers::Whole => drop(daemon.kill().await),
+            // What an engine started ends by its keeper, else by the supervisor, else by the next one: with both killed at
+            // once the end of the cycle finds whether that did.
+            Keepers::Killed => {
+                daemon.signal(Signal::SIGKILL);
+                daemon.ended().await;
+            }
+        }
         self.renew().await;
     }
 
