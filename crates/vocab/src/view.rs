@@ -171,7 +171,8 @@ pub enum PhaseView {
     },
     /// It serves.
     Ready,
-    /// It serves who is in and takes nobody new until it proved that it can.
+    /// It serves who is in and takes nobody new until it proved that it can; one that only failed requests takes them
+    /// until it failed to prove it.
     Suspect,
     /// It was asked to stop, or killed.
     Stopping,
@@ -378,7 +379,7 @@ pub enum EventKind {
         /// The program.
         program: PathBuf,
     },
-    /// An engine may serve no more: it takes nobody new until it proved that it does.
+    /// An engine may serve no more, and must prove that it does.
     Suspected {
         /// The engine.
         key: EngineKey,
