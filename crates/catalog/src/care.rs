@@ -28,14 +28,14 @@ pub struct HealthSettings {
     /// Longest time for the answer (5 s).
     #[serde(deserialize_with = "quantity::some_time")]
     pub timeout: Duration,
-    /// Longest time for the one inference that is asked of an engine under suspicion (30 s).
+    /// Longest time for the one inference that is asked of an engine under suspicion, and for the view of its slots (30 s).
     #[serde(deserialize_with = "quantity::some_time")]
     pub inference: Duration,
     /// So many questions in a row without an answer make it suspect, 1 to 1,000 (3).
     #[serde(deserialize_with = "quantity::whole::<_, 1, 1_000>")]
     pub misses: u32,
-    /// With all slots taken, so long without a token or progress of a prompt makes it suspect (2 min); as long again, and
-    /// what it serves is cut.
+    /// With all slots taken, so long without a token or progress of a prompt makes it suspect (2 min); as long again there,
+    /// or after an inference that was late, and what it serves is cut.
     #[serde(deserialize_with = "quantity::some_time")]
     pub silent: Duration,
     /// So many failed requests in a row make it suspect, 0 to 1,000 (3); 0: none do.

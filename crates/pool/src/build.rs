@@ -201,7 +201,7 @@ impl Pool {
             health: Health::new(now),
         };
         self.after_success(entry);
-        self.entries[entry].phase = Phase::Ready(serving);
+        self.entries[entry].phase = Phase::Ready(Box::new(serving));
         self.entries[entry].last_use = Some(now);
         self.publish(now, EventKind::Ready { key: key.clone(), spawn, within: now.since(ordered_at) });
         self.serve(now, entry);

@@ -54,7 +54,7 @@ pub(crate) enum Phase {
     Admission(Box<Admission>),
     Starting(Loading),
     Proving(Box<Proving>),
-    Ready(Serving),
+    Ready(Box<Serving>),
     Stopping { spawn: Spawn },
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct Serving {
 impl Serving {
     /// Whether nobody new is let in: it is drained, or must prove first that it serves.
     pub(crate) fn is_shut(&self) -> bool {
-        self.drain.is_active() || self.health.is_doubted()
+        self.drain.is_active() || self.health.is_barred()
     }
 }
 

@@ -2,22 +2,27 @@
 //!
 //! ```text
 //!            three misses · all slots taken and nothing moved for 120 s · three failures in a row
-//!   Well ──────────────────────────────────────────────────────────────────────────────► Suspect: its gate is closed
-//!    ▲                                                                                        │
+//!   Well ──────────────────────────────────────────────────────────────────────────────► Suspect: its gate is closed,
+//!    ▲                                                                                        │   but for failures (H2)
 //!    ├── it moves again (unless it failed requests) ──────────────────────────────────────────┤
 //!    └── an inference, asked when a slot is free, succeeds ───────────────────────────────────┤
-//!                                                                                             │ the inference fails
-//!            ┌── the last lease left ── Condemned: what it serves comes to its end ◄──────────┘
-//!            ▼                              │
-//!   stopped: health ◄───────────────────────┴─ nothing moved for 120 s, here or while suspect with all slots taken
+//!                                                                                             │ the inference fails, or
+//!                          Condemned: its gate is closed, ◄───────────────────────────────────┤ is late with nobody
+//!                          what it serves comes to its end                                    │ served meanwhile (H5)
+//!                               │                                                             │
+//!            the last lease left, or nothing moved for 120 s         nothing moved for 120 s with all slots taken, or
+//!                               ▼                                             since an inference was late
+//!                        stopped: health ◄────────────────────────────────────────────────────┘
 //! ```
 //!
 //! * **H1** progress is health: what produced something in the last 15 s is not asked and not stopped, whatever a probe
 //!   said before. What its slots show of prompts being evaluated is progress, too.
 //! * **H2** no inference is asked of an engine all of whose slots are taken. Until the verdict nobody new enters, so that
-//!   one that is free stays free.
+//!   one that is free stays free; but failed requests may be their senders' own fault, and cost the others nothing yet.
 //! * **H3** one question at a time. Whoever performs it ends it in time, answered or not.
 //! * **H4** nothing is judged while the pool closes: everything ends anyway.
+//! * **H5** a verdict is of the suspicion it was asked for: what moved meanwhile, or recovered, is not condemned by it. Nor
+//!   is one by an inference that is merely late while it serves others: they share its steps, and it is asked again.
 //!
 //! Signs are read off the engine's gate at every input, so at least once a second; here is no clock of its own.
 use crate::{
@@ -60,8 +65,10 @@ pub enum Probe {
 pub enum Probed {
     /// As it should be; what its slots have done so far as one number, where they tell.
     Well(Option<u64>),
-    /// Nothing in time, or a failure.
+    /// Nothing in time.
     Missed,
+    /// It said that it fails, or the connection was refused or broke.
+    Failed,
 }
 
 /// See the module's documentation.
@@ -74,6 +81,8 @@ pub(crate) struct Health {
     moved_at: Now,
     /// Since when all slots are taken.
     full_since: Option<Now>,
+    /// When it was last seen to serve somebody.
+    held_at: Option<Now>,
     asked: Option<Probe>,
     asked_at: Now,
     misses: u32,
@@ -83,13 +92,28 @@ pub(crate) struct Health {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Well,
-    Suspect { since: Now, why: Why },
+    Suspect { since: Now, why: Why, late: Option<Late> },
     Condemned { since: Now },
+}
+
+/// Inferences asked of a suspect engine that were late while it served others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Late {
+    since: Now,
+    last_at: Now,
+}
+
+/// How many of its slots are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    None,
+    Some,
+    All,
 }
 
 /// What speaks against an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+pub(crate) enum Why {
     /// It does not answer.
     Mute,
     /// All its slots are taken and nothing moves.
@@ -99,7 +123,7 @@ enum Why {
 }
 
 impl Why {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Mute => "it does not answer",
             Self::Still => "all its slots are taken and nothing moves",
@@ -125,6 +149,7 @@ impl Health {
             figure: None,
             moved_at: now,
             full_since: None,
+            held_at: None,
             asked: None,
             asked_at: now,
             misses: 0,
@@ -132,18 +157,26 @@ impl Health {
         }
     }
 
-    /// Whether nobody new may enter before it proved that it serves.
+    /// Whether it must prove that it serves.
     pub(crate) fn is_doubted(&self) -> bool {
         self.standing != Standing::Well
     }
 
+    /// Whether nobody new may enter before it proved that.
+    pub(crate) fn is_barred(&self) -> bool {
+        !matches!(self.standing, Standing::Well | Standing::Suspect { why: Why::Fails, .. })
+    }
+
     /// Takes in what its gate counted.
-    fn look(&mut self, now: Now, signs: Signs, is_full: bool) {
+    fn look(&mut self, now: Now, signs: Signs, taken: Taken) {
         if signs.moves != self.seen.moves {
             self.moves(now);
         }
         self.seen = signs;
-        self.full_since = if is_full { self.full_since.or(Some(now)) } else { None };
+        self.full_since = if taken == Taken::All { self.full_since.or(Some(now)) } else { None };
+        if taken != Taken::None {
+            self.held_at = Some(now);
+        }
     }
 
     fn moves(&mut self, now: Now) {
@@ -158,7 +191,7 @@ impl Health {
         }
         self.asked = None;
         match (probe, probed) {
-            (Probe::Liveness, Probed::Missed) => self.misses = self.misses.saturating_add(1),
+            (Probe::Liveness, Probed::Missed | Probed::Failed) => self.misses = self.misses.saturating_add(1),
             (Probe::Liveness, Probed::Well(figure)) => {
                 self.misses = 0;
                 if figure.is_some() && self.figure.is_some() && figure != self.figure {
@@ -170,9 +203,24 @@ impl Health {
                 self.moves(now);
                 self.standing = Standing::Well;
             }
-            (Probe::Inference, Probed::Missed) => self.standing = Standing::Condemned { since: now },
+            (Probe::Inference, Probed::Missed | Probed::Failed) => self.judge(now, probed),
         }
         true
+    }
+
+    /// An inference came to nothing (H5).
+    fn judge(&mut self, now: Now, probed: Probed) {
+        let Standing::Suspect { since, why, late } = &mut self.standing else { return };
+        let moved = self.moved_at > self.asked_at && *why != Why::Fails;
+        if moved || self.asked_at < *since {
+            return;
+        }
+        let served = self.held_at.is_some_and(|at| at >= self.asked_at);
+        if probed == Probed::Missed && served {
+            *late = Some(Late { since: late.map_or(now, |late| late.since), last_at: now });
+        } else {
+            self.standing = Standing::Condemned { since: now };
+        }
     }
 
     /// When it is asked next whether it lives.
@@ -180,11 +228,24 @@ impl Health {
         self.asked.is_none().then(|| self.moved_at.max(self.asked_at).after(terms.every))
     }
 
+    /// When it is asked next for an inference.
+    fn ask_inference_at(&self, terms: &HealthTerms) -> Option<Now> {
+        match self.standing {
+            Standing::Suspect { since, late, .. } if self.full_since.is_none() && self.asked.is_none() => {
+                Some(late.map_or(since, |late| late.last_at.after(terms.every)))
+            }
+            Standing::Well | Standing::Suspect { .. } | Standing::Condemned { .. } => None,
+        }
+    }
+
     /// When it has been still for too long.
     fn still_at(&self, terms: &HealthTerms) -> Option<Now> {
         let from = match self.standing {
             Standing::Well => self.full_since?,
-            Standing::Suspect { since, .. } => self.full_since?.max(since),
+            Standing::Suspect { since, late, .. } => {
+                let unserved = self.full_since.into_iter().chain(late.map(|late| late.since));
+                unserved.min()?.max(since)
+            }
             Standing::Condemned { since } => since,
         };
         Some(self.moved_at.max(from).after(terms.silent))
@@ -192,7 +253,8 @@ impl Health {
 
     /// When something of this becomes due by time alone.
     fn due_at(&self, terms: &HealthTerms) -> impl Iterator<Item = Now> {
-        self.ask_at(terms).into_iter().chain(self.still_at(terms))
+        let asks = self.ask_at(terms).into_iter().chain(self.ask_inference_at(terms));
+        asks.chain(self.still_at(terms))
     }
 
     fn step(&self, now: Now, terms: &HealthTerms) -> Step {
@@ -203,9 +265,9 @@ impl Health {
             Standing::Well if terms.failures > 0 && self.seen.failures >= terms.failures => Step::Suspect(Why::Fails),
             Standing::Well if is_still => Step::Suspect(Why::Still),
             Standing::Well if self.misses >= terms.misses.max(1) => Step::Suspect(Why::Mute),
-            Standing::Suspect { since, why } if why != Why::Fails && self.moved_at > since => Step::Recover,
+            Standing::Suspect { since, why, .. } if why != Why::Fails && self.moved_at > since => Step::Recover,
             Standing::Suspect { .. } | Standing::Condemned { .. } if is_still => Step::Stop,
-            Standing::Suspect { .. } if self.full_since.is_none() && self.asked.is_none() => {
+            Standing::Suspect { .. } if self.ask_inference_at(terms).is_some_and(|at| at <= now) => {
                 Step::Ask(Probe::Inference)
             }
             Standing::Well | Standing::Suspect { .. } | Standing::Condemned { .. } => ask,
@@ -216,21 +278,20 @@ impl Health {
 impl Pool {
     /// Reads the signs of every engine that serves, and does what follows from them.
     pub(crate) fn watch_health(&mut self, now: Now) {
-        if self.is_closing() {
-            return;
-        }
         for entry in self.by_spawn.values().copied().collect::<Vec<_>>() {
             self.watch_one(now, entry);
         }
     }
 
-    fn watch_one(&mut self, now: Now, entry: EntryId) {
+    pub(crate) fn watch_one(&mut self, now: Now, entry: EntryId) {
+        if self.is_closing() {
+            return;
+        }
         let terms = self.config.health;
         let Some(serving) = self.entries[entry].serving_mut() else { return };
-        let (signs, granted, width) = (serving.gate.vital().look(), serving.gate.granted(), serving.gate.width());
-        serving.health.look(now, signs, granted >= width);
+        let taken = look_at(now, serving);
         let is_condemned = matches!(serving.health.standing, Standing::Condemned { .. });
-        let step = if is_condemned && granted == 0 { Step::Stop } else { serving.health.step(now, &terms) };
+        let step = if is_condemned && taken == Taken::None { Step::Stop } else { serving.health.step(now, &terms) };
         match step {
             Step::Ask(probe) => self.ask_engine(now, entry, probe),
             Step::Suspect(why) => self.suspect(now, entry, why),
@@ -247,17 +308,22 @@ impl Pool {
         self.act(Action::Probe { spawn, probe });
     }
 
-    /// Nobody new enters; tickets wait for the verdict, or go to a sibling.
     fn suspect(&mut self, now: Now, entry: EntryId, why: Why) {
         let Some(serving) = self.entries[entry].serving_mut() else { return };
-        serving.health.standing = Standing::Suspect { since: now, why };
-        serving.gate.close();
+        serving.health.standing = Standing::Suspect { since: now, why, late: None };
         let spawn = serving.spawn;
         let key = self.entries[entry].key.clone();
         self.publish(now, EventKind::Suspected { key, spawn, why: why.as_str() });
-        self.move_to_sibling(now, entry);
+        self.bar(now, entry);
         // The first question is due at once, where a slot is free.
         self.watch_one(now, entry);
+    }
+
+    /// Nobody new enters, if that is what its standing means; tickets wait for the verdict, or go to a sibling.
+    fn bar(&mut self, now: Now, entry: EntryId) {
+        let Some(serving) = self.entries[entry].serving().filter(|serving| serving.health.is_barred()) else { return };
+        serving.gate.close();
+        self.move_to_sibling(now, entry);
     }
 
     /// It serves: its gate opens, unless it is drained for somebody.
@@ -287,9 +353,15 @@ impl Pool {
     pub(crate) fn on_probed(&mut self, now: Now, spawn: Spawn, (probe, probed): (Probe, Probed)) {
         let Some(entry) = self.entry_of(spawn) else { return };
         let Some(serving) = self.entries[entry].serving_mut() else { return };
-        let was_doubted = serving.health.is_doubted();
-        if serving.health.hear(now, probe, probed) && was_doubted && !serving.health.is_doubted() {
-            self.recover(now, entry);
+        look_at(now, serving);
+        let before = serving.health.standing;
+        if !serving.health.hear(now, probe, probed) {
+            return;
+        }
+        match (before, serving.health.standing) {
+            (Standing::Suspect { .. } | Standing::Condemned { .. }, Standing::Well) => self.recover(now, entry),
+            (Standing::Suspect { .. }, Standing::Condemned { .. }) => self.bar(now, entry),
+            _ => {}
         }
     }
 
@@ -299,6 +371,17 @@ impl Pool {
         let serving = self.entries.values().filter(|_| !self.is_closing()).filter_map(|entry| entry.serving());
         serving.flat_map(|serving| serving.health.due_at(terms))
     }
+}
+
+/// Takes in what the gate of an engine shows.
+fn look_at(now: Now, serving: &mut Serving) -> Taken {
+    let taken = match serving.gate.granted() {
+        0 => Taken::None,
+        granted if granted < serving.gate.width() => Taken::Some,
+        _ => Taken::All,
+    };
+    serving.health.look(now, serving.gate.vital().look(), taken);
+    taken
 }
 
 #[cfg(test)]
@@ -323,7 +406,7 @@ mod tests {
     #[test]
     fn what_moves_is_not_asked_and_what_is_quiet_is_asked_every_fifteen_seconds() {
         let mut health = ready();
-        health.look(at(1014), moved(1), false);
+        health.look(at(1014), moved(1), Taken::None);
         assert_eq!(health.step(at(1028), &TERMS), Step::Nothing);
         assert_eq!(health.step(at(1029), &TERMS), Step::Ask(Probe::Liveness));
         (health.asked, health.asked_at) = (Some(Probe::Liveness), at(1029));
@@ -344,27 +427,27 @@ mod tests {
         assert_ne!(miss(1020), Step::Suspect(Why::Mute));
         assert_ne!(miss(1035), Step::Suspect(Why::Mute));
         assert_eq!(miss(1050), Step::Suspect(Why::Mute));
-        health.look(at(1051), moved(1), false);
+        health.look(at(1051), moved(1), Taken::None);
         assert_eq!(health.step(at(1051), &TERMS), Step::Nothing, "H1");
     }
 
     #[test]
     fn all_slots_taken_and_nothing_moved_for_two_minutes_is_suspect_and_as_long_again_is_its_end() {
         let mut health = ready();
-        health.look(at(2000), Signs::default(), true);
+        health.look(at(2000), Signs::default(), Taken::All);
         assert_ne!(health.step(at(2119), &TERMS), Step::Suspect(Why::Still), "an idle time before does not count");
         assert_eq!(health.step(at(2120), &TERMS), Step::Suspect(Why::Still));
-        health.standing = Standing::Suspect { since: at(2120), why: Why::Still };
+        health.standing = Standing::Suspect { since: at(2120), why: Why::Still, late: None };
         assert_ne!(health.step(at(2239), &TERMS), Step::Stop);
         assert_eq!(health.step(at(2240), &TERMS), Step::Stop);
-        health.look(at(2241), moved(1), true);
+        health.look(at(2241), moved(1), Taken::All);
         assert_eq!(health.step(at(2241), &TERMS), Step::Recover, "H1");
     }
 
     #[test]
     fn a_prompt_that_is_being_evaluated_is_progress() {
         let mut health = ready();
-        health.look(at(1000), Signs::default(), true);
+        health.look(at(1000), Signs::default(), Taken::All);
         for (n, figure) in [(1015, 100), (1030, 200), (1110, 300)] {
             health.asked = Some(Probe::Liveness);
             health.hear(at(n), Probe::Liveness, Probed::Well(Some(figure)));
@@ -376,10 +459,10 @@ mod tests {
     #[test]
     fn no_inference_is_asked_while_all_slots_are_taken() {
         let mut health = ready();
-        health.standing = Standing::Suspect { since: at(1000), why: Why::Mute };
-        health.look(at(1001), Signs::default(), true);
+        health.standing = Standing::Suspect { since: at(1000), why: Why::Mute, late: None };
+        health.look(at(1001), Signs::default(), Taken::All);
         assert_eq!(health.step(at(1001), &TERMS), Step::Nothing, "H2");
-        health.look(at(1002), Signs::default(), false);
+        health.look(at(1002), Signs::default(), Taken::None);
         assert_eq!(health.step(at(1002), &TERMS), Step::Ask(Probe::Inference));
     }
 
@@ -387,12 +470,12 @@ mod tests {
     fn failures_in_a_row_are_answered_for_by_an_inference_alone() {
         let mut health = ready();
         let failed = Signs { moves: 5, answers: 0, failures: 3 };
-        health.look(at(1001), failed, false);
+        health.look(at(1001), failed, Taken::None);
         assert_eq!(health.step(at(1001), &TERMS), Step::Suspect(Why::Fails));
-        health.standing = Standing::Suspect { since: at(1001), why: Why::Fails };
-        health.look(at(1002), Signs { moves: 6, ..failed }, false);
+        health.standing = Standing::Suspect { since: at(1001), why: Why::Fails, late: None };
+        health.look(at(1002), Signs { moves: 6, ..failed }, Taken::None);
         assert_eq!(health.step(at(1002), &TERMS), Step::Ask(Probe::Inference), "others' tokens prove nothing");
-        health.asked = Some(Probe::Inference);
+        (health.asked, health.asked_at) = (Some(Probe::Inference), at(1002));
         health.hear(at(1003), Probe::Inference, Probed::Missed);
         assert_eq!(health.standing, Standing::Condemned { since: at(1003) });
     }

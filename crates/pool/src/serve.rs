@@ -43,6 +43,8 @@ impl Pool {
                 self.sessions.used(now, &model, session);
             }
         }
+        // Before the next ticket: a slot is free now for the inference that may be due.
+        self.watch_one(now, entry);
         self.serve(now, entry);
     }
 
@@ -80,7 +82,7 @@ impl Pool {
     /// The next ticket that may have a slot of this engine.
     fn next_of(&self, now: Now, entry: EntryId) -> Option<RequestId> {
         let serving = self.entries[entry].serving()?;
-        if serving.health.is_doubted() {
+        if serving.health.is_barred() {
             return None;
         }
         let draining = serving.drain.is_active();

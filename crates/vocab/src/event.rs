@@ -168,7 +168,7 @@ pub enum EventKind {
         /// The program.
         program: PathBuf,
     },
-    /// An engine may serve no more: it takes nobody new until it proved that it does.
+    /// An engine may serve no more, and must prove that it does.
     Suspected {
         /// The engine.
         key: EngineKey,

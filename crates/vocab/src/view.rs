@@ -239,7 +239,8 @@ pub enum PhaseView {
     },
     /// It serves.
     Ready,
-    /// It serves who is in and takes nobody new until it proved that it can.
+    /// It serves who is in and takes nobody new until it proved that it can; one that only failed requests takes them
+    /// until it failed to prove it.
     Suspect,
     /// It was asked to stop, or killed.
     Stopping,

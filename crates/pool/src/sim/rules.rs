@@ -20,10 +20,10 @@ use super::{
     trace::{Setting, Step},
     world::{Child, Outcome, World, key_of},
 };
-use crate::{Action, Input, RequestId, Want};
+use crate::{Action, Input, RequestId, Want, health::Why};
 use motorpool_catalog::MOST_REPLICAS;
 use motorpool_vocab::{
-    Bytes, EngineKey, EntryView, EventKind, Lane, Now, PhaseView, Snapshot, Spawn, StopReason, TryEnter,
+    Bytes, EngineKey, EntryView, Event, EventKind, Lane, Now, PhaseView, Snapshot, Spawn, StopReason, TryEnter,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -359,17 +359,21 @@ impl Run {
         })
     }
 
-    /// A gate is shut while its engine is suspect, and one that is sick is not suspected for ever.
+    /// A gate is shut while its engine is suspect for more than failed requests, and one that is sick is not suspected for ever.
     fn check_health(&self, snapshot: &Snapshot) -> Held {
         for entry in snapshot.entries.iter().filter(|e| e.phase == PhaseView::Suspect) {
             let open = self.world.open.get(&entry.key).is_some_and(|grant| !grant.gate.is_closed());
-            hold("health", !open, || format!("{} is suspect and open", entry.key))?;
-            let suspected =
-                |kind: &EventKind| matches!(kind, EventKind::Suspected { spawn, .. } if Some(*spawn) == entry.spawn);
-            let since = self.world.events.iter().rev().find(|event| suspected(&event.kind)).map(|event| event.at);
-            let long = since.is_some_and(|since| self.world.now.since(since) > VERDICT_WITHIN);
-            let moves = entry.spawn.is_some_and(|spawn| !self.world.sick.contains_key(&spawn));
-            hold("health", !long || moves || snapshot.closing, || format!("no verdict on {entry:?}"))?;
+            let suspected = |event: &Event| match event.kind {
+                EventKind::Suspected { spawn, why, .. } if Some(spawn) == entry.spawn => Some((event.at, why)),
+                _ => None,
+            };
+            let suspicion = self.world.events.iter().rev().find_map(suspected);
+            let fails = suspicion.is_some_and(|(_, why)| why == Why::Fails.as_str());
+            hold("health", !open || fails, || format!("{} is suspect and open", entry.key))?;
+            let sick = entry.spawn.and_then(|spawn| self.world.sick.get(&spawn)).map(|(_, since)| *since);
+            let both = sick.zip(suspicion).map(|(sick, (suspected, _))| sick.max(suspected));
+            let long = both.is_some_and(|since| self.world.now.since(since) > VERDICT_WITHIN);
+            hold("health", !long || snapshot.closing, || format!("no verdict on {entry:?}"))?;
         }
         Ok(())
     }

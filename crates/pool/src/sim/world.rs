@@ -77,8 +77,8 @@ pub struct World {
     pub(super) untold: BTreeMap<RequestId, Vec<Input>>,
     /// Children whose leases somebody ended by force.
     pub(super) forced: BTreeSet<Spawn>,
-    /// Children that serve and are of less use than they were.
-    pub(super) sick: BTreeMap<Spawn, Sickness>,
+    /// Children that serve and are of less use than they were, and since when.
+    pub(super) sick: BTreeMap<Spawn, (Sickness, Now)>,
     /// Questions to engines that were not answered yet.
     questions: Vec<(Spawn, Probe)>,
     pub(super) closing: bool,
@@ -154,7 +154,7 @@ impl World {
             Step::Fail(at, class) => self.fail(at, *class),
             Step::Sick(at, sickness) => {
                 let spawn = self.child(at, Child::Serving);
-                self.sick.extend(spawn.map(|spawn| (spawn, *sickness)));
+                self.sick.extend(spawn.map(|spawn| (spawn, (*sickness, self.now))));
                 vec![]
             }
             Step::Fails(at) => self.have_failures(at),
@@ -200,7 +200,7 @@ impl World {
         let mut actions = Vec::new();
         while let Some((spawn, probe)) = self.questions.pop() {
             let is_deaf =
-                self.sick.get(&spawn).is_some_and(|sick| *sick == Sickness::Deaf || probe == Probe::Inference);
+                self.sick.get(&spawn).is_some_and(|(sick, _)| *sick == Sickness::Deaf || probe == Probe::Inference);
             let probed = if is_deaf { Probed::Missed } else { Probed::Well(None) };
             actions.extend(self.feed(Input::Probed { spawn, probe, probed }));
         }

@@ -66,13 +66,18 @@ fn failed_requests_in_a_row_and_a_failed_inference_are_its_end_and_the_next_requ
     let (mut w, spawn) = failing();
     assert_eq!(w.phase("a"), Some(PhaseView::Suspect));
     let waits = w.acquire("a");
-    assert_eq!(w.answer(Probed::Missed), Probe::Inference);
+    assert!(w.is_granted(waits), "the others are served meanwhile");
+    assert_eq!(w.answer(Probed::Failed), Probe::Inference);
+    assert_eq!(w.enter("a"), None, "now nobody new enters");
+    let next = w.acquire("a");
+    assert_eq!(stopped_for_health(&w), 0, "P2");
+    w.leave(waits);
     assert_eq!(stopped_for_health(&w), 1);
     w.ended("a", Child::Asked);
     w.check_all();
-    let next = w.ready("a");
-    assert_ne!(spawn, next);
-    assert_eq!(w.outcome(waits), Some(&Outcome::Granted(next)));
+    let other = w.ready("a");
+    assert_ne!(spawn, other);
+    assert_eq!(w.outcome(next), Some(&Outcome::Granted(other)));
 }
 
 #[test]
@@ -122,11 +127,107 @@ fn what_moves_while_it_is_condemned_comes_to_its_end_first() {
     let grant = w.lease(lease).clone();
     (0..3).for_each(|_| grant.gate.vital().failed());
     w.feed(motorpool_pool::Input::Tick);
-    assert_eq!(w.answer(Probed::Missed), Probe::Inference, "a slot is free");
+    assert_eq!(w.answer(Probed::Failed), Probe::Inference, "a slot is free");
     w.pass(600 * SECOND);
     assert_eq!(stopped_for_health(&w), 0, "P2: its stream goes on");
     w.leave(lease);
     assert_eq!(stopped_for_health(&w), 1);
+}
+
+/// `a` has two slots, serves one request that shows no progress, does not answer, and is asked for an inference.
+fn mute() -> (World, motorpool_pool::RequestId) {
+    let mut w = World::new(1024);
+    w.width = 2;
+    let lease = w.resident("a");
+    let spawn = w.lease(lease).spawn;
+    w.still.insert(spawn);
+    for _ in 0..3 {
+        w.pass(15 * SECOND);
+        assert_eq!(w.answer(Probed::Missed), Probe::Liveness);
+    }
+    assert_eq!(w.phase("a"), Some(PhaseView::Suspect));
+    (w, lease)
+}
+
+#[test]
+fn what_recovered_is_not_condemned_by_what_it_was_asked_before() {
+    for verdict in [Probed::Missed, Probed::Failed] {
+        let (mut w, lease) = mute();
+        w.pass(SECOND);
+        w.lease(lease).gate.vital().moved();
+        w.feed(motorpool_pool::Input::Tick);
+        assert_eq!(w.phase("a"), Some(PhaseView::Ready), "H1");
+        w.leave(lease);
+        assert_eq!(w.answer(verdict), Probe::Inference);
+        assert_eq!((w.phase("a"), stopped_for_health(&w)), (Some(PhaseView::Ready), 0), "H5");
+        assert!(w.enter("a").is_some(), "its gate is open");
+    }
+}
+
+#[test]
+fn what_moved_in_the_moment_of_the_verdict_is_not_condemned_by_it() {
+    let (mut w, lease) = mute();
+    w.pass(SECOND);
+    w.lease(lease).gate.vital().moved();
+    assert_eq!(w.answer(Probed::Failed), Probe::Inference);
+    assert_eq!((w.phase("a"), stopped_for_health(&w)), (Some(PhaseView::Ready), 0), "H5");
+}
+
+#[test]
+fn an_inference_that_is_late_while_others_are_served_is_asked_again_and_may_succeed() {
+    let (mut w, lease) = mute();
+    w.pass(30 * SECOND);
+    assert_eq!(w.answer(Probed::Missed), Probe::Inference);
+    assert_eq!((w.phase("a"), stopped_for_health(&w)), (Some(PhaseView::Suspect), 0), "H5");
+    assert_eq!(w.answer(Probed::Well(None)), Probe::Liveness);
+    w.pass(14 * SECOND);
+    assert!(w.probes.is_empty(), "not at once");
+    w.pass(SECOND);
+    w.leave(lease);
+    assert_eq!(w.answer(Probed::Well(None)), Probe::Inference);
+    assert_eq!((w.phase("a"), stopped_for_health(&w)), (Some(PhaseView::Ready), 0));
+}
+
+#[test]
+fn an_inference_that_is_late_with_nobody_else_served_is_the_end() {
+    let (mut w, lease) = mute();
+    w.pass(30 * SECOND);
+    w.leave_untold(lease);
+    assert_eq!(w.answer(Probed::Missed), Probe::Inference);
+    assert_eq!(stopped_for_health(&w), 0, "somebody was served since it was asked");
+    w.pass(15 * SECOND);
+    while w.answer(Probed::Missed) == Probe::Liveness {}
+    assert_eq!(stopped_for_health(&w), 1);
+}
+
+#[test]
+fn what_is_late_with_everything_and_moves_nothing_is_cut_although_a_slot_is_free() {
+    let (mut w, _) = mute();
+    w.pass(30 * SECOND);
+    assert_eq!(w.answer(Probed::Missed), Probe::Inference);
+    for _ in 0..119 {
+        w.pass(SECOND);
+        while !w.probes.is_empty() {
+            w.answer(Probed::Missed);
+        }
+    }
+    assert_eq!((w.phase("a"), stopped_for_health(&w)), (Some(PhaseView::Suspect), 0));
+    w.pass(2 * SECOND);
+    assert_eq!(stopped_for_health(&w), 1, "from the first that was late");
+}
+
+#[test]
+fn an_engine_that_failed_requests_is_asked_before_the_slot_that_is_left_is_given_away() {
+    let mut w = World::new(1024);
+    let lease = w.resident("a");
+    let waits = w.acquire("a");
+    (0..3).for_each(|_| w.lease(lease).gate.vital().failed());
+    w.feed(motorpool_pool::Input::Tick);
+    assert_eq!((w.phase("a"), w.probes.len()), (Some(PhaseView::Suspect), 0), "H2");
+    w.leave(lease);
+    assert!(w.is_granted(waits), "it costs the others nothing");
+    assert_eq!(w.answer(Probed::Well(None)), Probe::Inference);
+    assert_eq!(w.phase("a"), Some(PhaseView::Ready));
 }
 
 #[test]
