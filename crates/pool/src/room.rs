@@ -69,11 +69,16 @@ impl Pool {
             }
             Room::Fits(placement) => {
                 self.drain_for(now, entry, &BTreeSet::new());
-                self.admit(now, entry, placement);
+                // Those who waited may all have been served by what is not drained any more.
+                if self.entries[entry].waiting().is_some() {
+                    self.admit(now, entry, placement);
+                }
             }
             Room::Never(proof) => {
                 self.drain_for(now, entry, &BTreeSet::new());
-                self.deny(now, entry, proof);
+                if self.entries[entry].waiting().is_some() {
+                    self.deny(now, entry, proof);
+                }
             }
             Room::Wait(placement) => {
                 self.drain_for(now, entry, &BTreeSet::new());

@@ -106,8 +106,10 @@ impl Run {
     /// What of the world before a step its effect is compared with.
     fn before(&mut self, step: &Step) -> Snapshot {
         if let Step::OldNews(_) = step {
-            // What a gate alone knows so far is found by any input, so by this one and not by the old news.
+            // What a gate alone knows so far is found by any input, so by this one and not by the old news; and whoever is
+            // asked then answers.
             drop(self.world.feed(Input::Tick));
+            drop(self.world.answer());
         }
         match step {
             Step::OldNews(_) | Step::Ready(..) | Step::Acquire(..) => self.world.pool.snapshot(self.world.now),
@@ -434,6 +436,21 @@ mod tests {
                 run.step(&step).unwrap_or_else(|broken| panic!("seed {seed}: {broken}\n{trace}"));
             }
             run.finish().unwrap_or_else(|broken| panic!("seed {seed}: {broken} at the end of\n{trace}"));
+        }
+    }
+
+    /// What was drained for it is not drained any more as there is room elsewhere, and serves them all.
+    #[test]
+    fn a_build_whose_requests_are_served_by_what_was_drained_for_it_reserves_nothing() {
+        let trace: Trace =
+            "budget 1300\nmodel a 600 replicas=1..3\nmodel b 500 priority=1\nacquire r1 b session=s drain=1\n\
+                            acquire r2 a session=s\nacquire r3 a queue=90 replica=2\nobey\npass 10000\n\
+                            acquire r4 a drain=1\nwithdraw r5 r3\nfail b:0 device-lost"
+                .parse()
+                .expect("a trace");
+        let mut run = Run::new(&trace.setting);
+        for step in &trace.steps {
+            run.step(step).unwrap_or_else(|broken| panic!("{broken} after {step}"));
         }
     }
 

@@ -196,7 +196,7 @@ impl World {
     }
 
     /// Every engine that was asked answers, or its time is up.
-    fn answer(&mut self) -> Vec<Action> {
+    pub(super) fn answer(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         while let Some((spawn, probe)) = self.questions.pop() {
             let is_deaf =
