@@ -30,7 +30,7 @@ fn one_idle() -> Vec<Step> {
 
 fn setting() -> Setting {
     let model = |id: &str| SettingModel { id: id.into(), mib: 600, priority: 0, stays: [false; 2], replicas: (1, 1) };
-    Setting { budget: 1000, models: vec![model("a"), model("b")] }
+    Setting { budget: 1100, models: vec![model("a"), model("b")] }
 }
 
 fn go_on(setting: &Setting, steps: &mut Vec<Step>, depth: usize) -> Result<u64, Box<(Trace, Broken)>> {
@@ -94,10 +94,13 @@ fn possible(world: &World, done: &[Step]) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use motorpool_vocab::Bytes;
 
     /// A deeper one is a step of continuous integration: `examples/traces.rs`.
     #[test]
     fn every_order_of_four_steps_keeps_every_property() {
+        let budget = Run::new(&setting()).snapshot().pool.budget;
+        assert!(budget.is_some_and(|budget| budget < Bytes::mib(1200)), "one of them fits: {budget:?}");
         let n_orders = exhaust(4).unwrap_or_else(|found| panic!("{}\n{}", found.1, found.0));
         assert!(n_orders > 1000, "{n_orders} orders");
     }
