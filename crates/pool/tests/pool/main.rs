@@ -13,6 +13,7 @@ mod hosts;
 mod idle;
 mod learned;
 mod machine;
+mod ops;
 mod pauses;
 mod pressures;
 mod properties;

@@ -3,7 +3,8 @@
 use crate::{
     cards::host,
     machine::{Answers, Health, ON_DEVICE, ON_PROCESSOR, Tells, card},
-    properties::{EAGER, Obedience, Op as Asked, Quiet, Run, any_trace},
+    ops::{Obedience, Op as Asked, any_trace},
+    properties::{EAGER, Quiet, Run},
 };
 use motorpool_pool::{Host, SizedBy};
 use motorpool_vocab::{Bytes, EventKind, Spawn};
