@@ -195,6 +195,7 @@ impl Pool {
             gate: gate.clone(),
             endpoint: endpoint.clone(),
             drain: Drain::default(),
+            n_leases: 0,
             n_background: 0,
             slots: Slots::default(),
             keep: KeepAlive::of_model(self.entries[entry].model.idle_ttl),

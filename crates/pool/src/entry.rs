@@ -143,6 +143,8 @@ pub(crate) struct Serving {
     pub(crate) gate: Arc<Gate>,
     pub(crate) endpoint: Endpoint,
     pub(crate) drain: Drain,
+    /// Leases whose end the pool was not told of; its gate may have counted them out.
+    pub(crate) n_leases: u32,
     /// Leases that the pool granted and that are not interactive.
     pub(crate) n_background: u32,
     pub(crate) slots: Slots,

@@ -24,6 +24,8 @@ pub(crate) struct Spoken {
 impl Pool {
     pub(crate) fn settle(&mut self, now: Now) {
         self.end_finished_drains(now);
+        // Whoever is served now protects its engine from nobody any more.
+        self.serve_elsewhere(now);
         self.settle_overflow(now);
         let mut spoken = Spoken::default();
         for entry in self.waiting_in_order() {

@@ -17,6 +17,9 @@ impl Pool {
             target.hit(now);
             target.last_work = Some(now);
             target.last_actor.clone_from(&holder.actor);
+            if let Some(serving) = target.serving_mut() {
+                serving.n_leases += 1;
+            }
             self.keep(entry, None);
         }
         self.leases.insert(id, LeaseLine { spawn, holder, slot: None });
@@ -33,6 +36,7 @@ impl Pool {
                 target.last_work = Some(now);
             }
             if let Some(serving) = target.serving_mut() {
+                serving.n_leases = serving.n_leases.saturating_sub(1);
                 let background = u32::from(holder.lane != Lane::Interactive);
                 serving.n_background = serving.n_background.saturating_sub(background);
                 if let Some(slot) = slot {
@@ -184,6 +188,7 @@ impl Pool {
         }
         let (key, replica) = (target.key.clone(), target.key.replica());
         let serving = target.serving_mut().expect("P3: a lease is granted by a ready engine");
+        serving.n_leases += 1;
         serving.n_background += u32::from(holder.lane != Lane::Interactive);
         let (spawn, endpoint, gate) = (serving.spawn, serving.endpoint.clone(), serving.gate.clone());
         if let Some(session) = &holder.session {

@@ -1,7 +1,7 @@
 //! What the pool does by itself: replicas that come and go, engines that come back, ambient work that begins.
 //!
-//! [`Pool::upkeep`] runs after builds were judged, on every input. It decides from what is there now; whatever becomes
-//! due by time alone is among [`Pool::upkeep_ends`].
+//! [`Pool::upkeep`] runs after builds were judged, on every input; only who is served elsewhere is so before that. It
+//! decides from what is there now; whatever becomes due by time alone is among [`Pool::upkeep_ends`].
 //!
 //! | | when | how |
 //! | --- | --- | --- |
@@ -71,7 +71,6 @@ impl Pool {
             return;
         }
         for model in self.upkeep.wide.iter().cloned().collect::<Vec<_>>() {
-            self.serve_elsewhere(now, &model);
             self.scale_down(now, &model);
             self.scale_up(now, &model);
         }
@@ -92,14 +91,19 @@ impl Pool {
     }
 
     /// Whoever waited long enough takes a slot of another replica.
-    fn serve_elsewhere(&mut self, now: Now, model: &ModelId) {
-        let members = self.members(model);
-        if members.iter().all(|entry| self.entries[*entry].queue.is_empty()) {
+    pub(crate) fn serve_elsewhere(&mut self, now: Now) {
+        if self.is_closing() {
             return;
         }
-        for entry in members {
-            if self.entries[entry].serving().is_some_and(|s| s.gate.granted() < s.gate.width()) {
-                self.serve(now, entry);
+        for model in self.upkeep.wide.iter().cloned().collect::<Vec<_>>() {
+            let members = self.members(&model);
+            if members.iter().all(|entry| self.entries[*entry].queue.is_empty()) {
+                continue;
+            }
+            for entry in members {
+                if self.entries[entry].serving().is_some_and(|s| s.gate.granted() < s.gate.width()) {
+                    self.serve(now, entry);
+                }
             }
         }
     }
@@ -128,10 +132,15 @@ impl Pool {
         let living: Vec<EntryId> = self.members(model).into_iter().filter(lives).collect();
         let least = usize::try_from(self.floor(model).max(1)).unwrap_or(usize::MAX);
         let entry = living.last().filter(|_| living.len() > least)?;
-        let target = &self.entries[*entry];
-        let idle = target.serving().filter(|s| !s.drain.is_active() && !self.is_busy(*entry))?;
-        let unused_since = target.last_use.unwrap_or(idle.ready_at);
-        Some((*entry, unused_since.after(self.config.scale.scale_down_after)))
+        Some((*entry, self.unused_since(*entry)?.after(self.config.scale.scale_down_after)))
+    }
+
+    /// Since when nobody uses an engine that serves and is not drained. A lease that its gate alone counts out ended just
+    /// now: it is told in a moment.
+    fn unused_since(&self, entry: EntryId) -> Option<Now> {
+        let target = &self.entries[entry];
+        let serving = target.serving().filter(|s| !s.drain.is_active() && s.n_leases == 0 && !self.is_busy(entry))?;
+        Some(target.last_use.unwrap_or(serving.ready_at).max(serving.ready_at))
     }
 
     fn unload_unused(&mut self, now: Now) {
@@ -147,12 +156,12 @@ impl Pool {
     /// When an engine stops for want of requests, unless one comes. `None`: it is used, drained, or stays whatever comes.
     pub(crate) fn unload_at(&self, entry: EntryId) -> Option<Now> {
         let target = &self.entries[entry];
-        let serving = target.serving().filter(|s| !s.drain.is_active() && !self.is_busy(entry))?;
+        let unused_since = self.unused_since(entry)?;
         let (model, replica) = (target.key.model(), target.key.replica());
         let wanted = self.upkeep.targets.get(model).is_some_and(|n| replica < *n);
-        let KeepAlive::For(within) = serving.keep else { return None };
+        let KeepAlive::For(within) = target.serving()?.keep else { return None };
         let stays = target.model.pinned || target.model.home || wanted;
-        (!stays).then(|| target.last_use.unwrap_or(serving.ready_at).max(serving.ready_at).after(within))
+        (!stays).then(|| unused_since.after(within))
     }
 
     /// One more replica, for those who wait or for the least there is to be.

@@ -119,3 +119,20 @@ fn a_load_that_is_asked_for_counts_as_use() {
     w.pass(SECOND);
     assert_eq!(n_idle(&w), 1);
 }
+
+#[test]
+fn a_lease_that_ended_just_now_is_use_although_the_pool_was_not_told() {
+    for (more, long) in [("", 60 * MINUTE), ("idle_ttl = \"0s\"\nreplicas = { max = 2 }", 5 * MINUTE)] {
+        let mut w = one(more);
+        let held = [w.resident("a"), w.acquire("a")];
+        w.pass(2 * SECOND);
+        w.obey();
+        w.pass(long);
+        for id in held.into_iter().filter(|id| w.leases.contains_key(id)).collect::<Vec<_>>() {
+            let spawn = w.leave_untold(id);
+            w.feed(Input::Tick);
+            assert_eq!(w.n_events(|e| matches!(e, EventKind::Stopping { .. })), 0, "{more}");
+            w.feed(Input::Left { id, spawn });
+        }
+    }
+}

@@ -416,3 +416,17 @@ fn a_restored_engine_waits_until_nobody_else_waits_for_room() {
     assert!(w.is_granted(c));
     assert_eq!(w.serving("a"), [] as [u32; 0], "c goes first, and then there is no room");
 }
+
+#[test]
+fn a_session_that_waits_long_for_its_own_replica_is_served_by_another_by_time_alone() {
+    let mut w = up_to_three(1300);
+    reconcile(&mut w, &[("a", 2)]);
+    w.obey();
+    let held: Vec<_> = (0..2).map(|n| w.ask(of_session("a", &format!("s{n}")))).collect();
+    let waits = w.ask(of_session("a", "s1"));
+    w.leave(held[0]);
+    w.pass(SECOND);
+    assert_eq!(w.outcome(waits), None, "its session is at 1");
+    w.pass(SECOND);
+    assert_eq!(w.replica_of(waits), 0);
+}
