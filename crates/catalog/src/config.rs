@@ -8,6 +8,7 @@ use crate::{
     document::{Origin, Step},
     names::nearest,
     quantity,
+    state::SessionStateSettings,
 };
 use motorpool_vocab::Bytes;
 use serde::{Deserialize, Deserializer};
@@ -39,6 +40,8 @@ pub struct Config {
     pub breaker: BreakerSettings,
     /// `[health]`: when an engine that is ready counts as one that does not serve.
     pub health: HealthSettings,
+    /// `[session_state]`: what of sessions outlives engines.
+    pub session_state: SessionStateSettings,
     /// `[stop]`: how an engine is ended.
     pub stop: StopSettings,
     /// `[shutdown]`: how we end.

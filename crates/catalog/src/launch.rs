@@ -1,7 +1,7 @@
 //! What a manifest and the values of one launch make: the argument list and the environment.
 //!
 //! Paths stay what they are: an argument list is a list of `OsString`s, never a text for a shell.
-use crate::{Capability, ContextWish, DraftModel, Manifest, Model, template::Value};
+use crate::{Capability, ContextWish, DraftModel, Manifest, Model, SessionState, template::Value};
 use motorpool_vocab::{Bytes, Endpoint, MIB};
 use std::{
     collections::BTreeMap,
@@ -53,6 +53,10 @@ pub struct LaunchValues {
     pub checkpoints: u32,
     /// An empty directory, so that no configuration of the user is read.
     pub empty_config_dir: PathBuf,
+    /// Where the engine is to write contexts of sessions to, and to read them from; `None`: it does not.
+    pub sessions_dir: Option<PathBuf>,
+    /// Whether layers that see a window of the context keep all of it.
+    pub whole_windows: bool,
     /// What the model is for.
     pub capabilities: Vec<Capability>,
     /// The model's own arguments, last.
@@ -130,6 +134,8 @@ impl LaunchValues {
             prompt_cache: model.prompt_cache,
             checkpoints: model.checkpoints,
             empty_config_dir,
+            sessions_dir: None,
+            whole_windows: model.session_state == SessionState::On,
             capabilities: model.capabilities.clone(),
             extra_args: model.extra_args.clone(),
         }
@@ -169,6 +175,8 @@ impl LaunchValues {
             Value::PromptCacheMib => number(self.prompt_cache.get() / MIB),
             Value::Checkpoints => number(self.checkpoints),
             Value::EmptyConfigDir => self.empty_config_dir.clone().into(),
+            Value::SessionsDir => self.sessions_dir.clone()?.into(),
+            Value::WholeWindows => self.whole_windows.then(OsString::new)?,
             Value::Embeddings => self.has(Capability::Embeddings)?,
             Value::Rerank => self.has(Capability::Rerank)?,
         })

@@ -35,6 +35,7 @@ mod quantity;
 mod refused;
 mod replicas;
 mod report;
+mod state;
 mod template;
 
 pub use beside::{DraftModel, SideFile, tensors_that_stay};
@@ -60,6 +61,7 @@ pub use quantity::{BudgetText, budget_from_env, duration_from_text};
 pub use refused::{Instead, RefusedArg};
 pub use replicas::{MOST_REPLICAS, Replicas};
 pub use report::{Heard, Slots};
+pub use state::{SessionState, SessionStateSettings, StateCall, StateCalls};
 pub use template::{Arg, Template};
 
 /// The configuration `motorpool.toml`. An empty text gives the defaults.

@@ -7,6 +7,7 @@ use crate::{
     document::{Origin, Step},
     names::nearest,
     quantity::{self, checked},
+    state::StateCalls,
     template::Value,
 };
 use motorpool_vocab::FailureClass;
@@ -88,6 +89,8 @@ pub struct Manifest {
     pub progress: Option<Progress>,
     /// Where it shows its slots, when it does.
     pub slots: Option<SlotsView>,
+    /// How it writes what a slot holds to a file and reads it back, when it can.
+    pub session_state: Option<StateCalls>,
     /// The requests that a caller with the right to inference may send it.
     pub paths: Vec<PathRule>,
     /// Headers of requests that it may see beside those that every engine may.

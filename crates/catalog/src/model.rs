@@ -1,6 +1,6 @@
 //! [`Model`]: one model of the catalog, `catalog/<name>.toml`.
 use crate::{
-    ConfigError, ContextWish, DraftModel, Fault, Profile, Replicas, SideFile, beside,
+    ConfigError, ContextWish, DraftModel, Fault, Profile, Replicas, SessionState, SideFile, beside,
     capacity::device_id,
     context::{LONGEST_CONTEXT, SHORTEST_CONTEXT, optional_context},
     document::{Origin, Step},
@@ -99,6 +99,9 @@ pub struct Model {
     /// An engine of it stops after so long without a request; zero: never (10 min). One that is pinned, or at home, stays.
     #[serde(default = "default_idle_ttl", deserialize_with = "quantity::duration")]
     pub idle_ttl: Duration,
+    /// Whether contexts of its sessions outlive its engines.
+    #[serde(default)]
+    pub session_state: SessionState,
     /// How many engines of it there are to be (one).
     #[serde(default)]
     pub replicas: Replicas,
@@ -217,6 +220,7 @@ impl Model {
             pinned: false,
             home: false,
             idle_ttl: default_idle_ttl(),
+            session_state: SessionState::default(),
             replicas: Replicas::default(),
             tags: vec![],
             capabilities: default_capabilities(),

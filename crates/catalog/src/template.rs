@@ -72,6 +72,10 @@ values! {
     PromptCacheMib = "prompt_cache.mib",
     Checkpoints = "checkpoints",
     EmptyConfigDir = "empty_config_dir",
+    /// Where contexts of sessions are kept. Only when they are.
+    SessionsDir = "session_state.dir",
+    /// Only when windows of attention are kept whole; nothing to print.
+    WholeWindows = "whole_windows",
     /// Only for models with that capability; nothing to print.
     Embeddings = "embeddings",
     /// Only for models with that capability; nothing to print.

@@ -83,6 +83,11 @@ pub(crate) struct Widths {
 }
 
 impl ModelShape {
+    /// Whether some layers see a window of the context only.
+    pub fn has_windows(&self) -> bool {
+        self.layers.iter().filter_map(|layer| layer.attention.as_ref()).any(|a| a.reach == Reach::Window)
+    }
+
     /// Reads the shape from the headers of all shards, in the order of their files.
     pub fn of(headers: &[Header]) -> Result<Self, GgufError> {
         Self::with_kept(headers, &|_| false)

@@ -24,10 +24,11 @@ use crate::{
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, Listener};
 use motorpool_pool::{
-    BreakerTerms, HealthTerms, Host, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, StartFault,
+    BreakerTerms, HealthTerms, Host, NotKept, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, SessionsKept,
+    StartFault,
 };
 use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey};
-use motorpool_vocab::FailureClass;
+use motorpool_vocab::{Bytes, FailureClass};
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
@@ -118,6 +119,10 @@ fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Failure> {
         seed: std::process::id().into(),
         load_slots: settings::load_slots(config.load.parallel)?,
         on_cpu_fallback: host::on_cpu_fallback(config.capacity.on_cpu_fallback),
+        sessions_kept: match config.session_state.disk {
+            Bytes::ZERO => SessionsKept::No(NotKept::SwitchedOff),
+            _ => SessionsKept::Yes,
+        },
         breaker: BreakerTerms {
             failures: config.breaker.failures,
             within: config.breaker.within,
@@ -171,6 +176,7 @@ async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Fail
         devices: Devices { drivers, graphics, survey: survey_again(dirs, settings) },
         panics: settings::panics()?,
         probes: ProbeTimes { liveness: settings.config.health.timeout, inference: settings.config.health.inference },
+        state_disk: settings.config.session_state.disk,
         on_denial: Box::new(move |denial| log::deny(format, denial)),
     };
     let pool = pool_config(&settings.config, host)?;

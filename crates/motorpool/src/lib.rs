@@ -23,6 +23,7 @@
 //!             devices: supervisor::Devices::default(),
 //!             panics: Default::default(),
 //!             probes: supervisor::ProbeTimes::default(),
+//!             state_disk: motorpool::vocab::Bytes::gib(8),
 //!             on_denial: Box::new(|denial| eprintln!("{denial}")),
 //!         };
 //!         let handle = supervisor::start(settings, catalog.clone(), pool::PoolConfig::default())?;

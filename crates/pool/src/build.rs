@@ -82,6 +82,8 @@ impl Pool {
 
     /// There is room: the bytes are reserved. The child is ordered when it is this build's turn to load.
     pub(crate) fn admit(&mut self, now: Now, entry: EntryId, placement: Placement) {
+        let Some(waiting) = self.entries[entry].waiting() else { return };
+        let sessions = self.sessions_kept(&self.entries[entry].model, &waiting.facts);
         let spawn = self.number_spawn();
         if self.ledger.reserve(spawn, placement.claim.clone()) != Verdict::Admit {
             return;
@@ -100,6 +102,7 @@ impl Pool {
             split: (self.ledger.bounds().shape == HostShape::DiscreteGpu).then_some(split),
             claim,
             sized_from,
+            sessions,
         });
         let clamped = waiting.draft.clamped_from;
         let bytes = launch.claim.total();

@@ -233,10 +233,19 @@ pub(crate) struct Teardown {
 }
 
 /// How far a teardown is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    Polite { kill_at: Now },
-    Killed { stuck_at: Now },
+    /// What these slots hold is being written.
+    Writing {
+        until: Now,
+        left: BTreeSet<u32>,
+    },
+    Polite {
+        kill_at: Now,
+    },
+    Killed {
+        stuck_at: Now,
+    },
     Stuck,
 }
 

@@ -1,7 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight, Outlook,
-    Probe, Probed, Prospect, Refusal, Source, Split,
+    Answer, Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight,
+    Probe, Probed, Prospect, Refusal, SessionsKept, Source, Split,
 };
 use motorpool_catalog::Model;
 use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
@@ -180,6 +180,13 @@ pub enum Input {
         /// What came of it.
         probed: Probed,
     },
+    /// What a slot holds was written down, or could not be.
+    SlotWritten {
+        /// Whose slot.
+        spawn: Spawn,
+        /// Which.
+        slot: u32,
+    },
     /// The child and its whole tree are gone and reaped; or it never came to be.
     Gone {
         /// The child.
@@ -291,6 +298,15 @@ pub enum Action {
         /// What it is asked.
         probe: Probe,
     },
+    /// Write down what a slot holds; answered by `SlotWritten` in any case.
+    WriteSlot {
+        /// Whose slot.
+        spawn: Spawn,
+        /// Which.
+        slot: u32,
+        /// Whose context it holds.
+        session: Arc<str>,
+    },
     /// Ask the drivers of the graphics cards now; answered by `Cards` of a look that began later.
     Look,
     /// Ask a child to stop.
@@ -380,6 +396,9 @@ pub struct Grant {
     pub gate: Arc<Gate>,
     /// The slot that is named to the engine, so that a session finds its context; `None`: the engine chooses.
     pub slot: Option<u32>,
+    /// The session whose context is to be read back into that slot before anything else, if it was written down; `None`:
+    /// the slot holds it, or there is none.
+    pub returning: Option<Arc<str>>,
 }
 
 /// One lease that a drain waits for.
@@ -389,55 +408,6 @@ pub struct Held {
     pub key: EngineKey,
     /// Who holds it.
     pub holder: Holder,
-}
-
-/// The answer to an operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is gone; its bytes are back.
-    Unloaded,
-    /// There was nothing to unload.
-    NotResident,
-    /// Somebody uses it: nothing changed.
-    Serving(EngineKey),
-    /// It did not drain in time: nothing changed.
-    Busy {
-        /// The engine.
-        key: EngineKey,
-        /// How long was waited.
-        within: Duration,
-    },
-    /// It cannot be killed and stays charged.
-    Stuck(EngineKey),
-    /// What would become of the launches.
-    Outlook(Vec<Outlook>),
-    /// Everything idle is gone; these were busy.
-    Released(Vec<EngineKey>),
-    /// Everything is gone; these could not be killed.
-    Ended(Vec<EngineKey>),
-    /// What was begun so that there are as many engines as are wanted.
-    Reconciled(Reconciled),
-    /// Failures are forgotten; these engines had some that counted.
-    Reset(Vec<EngineKey>),
-    /// The ticket is where it was wanted: out, or moved.
-    Requeued,
-    /// The ticket is at that end of its lane already: nothing changed.
-    AtTheEnd,
-    /// No such ticket waits.
-    NoTicket,
-}
-
-/// What was begun so that there are as many engines as are wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reconciled {
-    /// Builds that were begun; what became of each is an event.
-    pub starting: Vec<EngineKey>,
-    /// Engines that are being stopped.
-    pub stopping: Vec<EngineKey>,
-    /// Engines that are too many and stay because they are used.
-    pub busy: Vec<EngineKey>,
-    /// Names that no model has, and numbers beyond 64.
-    pub refused: Vec<ModelId>,
 }
 
 /// Why a start failed, or could not be tried.
@@ -468,6 +438,8 @@ pub struct Launch {
     pub claim: Claim,
     /// Where that comes from.
     pub sized_from: Source,
+    /// Whether contexts of its sessions outlive it.
+    pub sessions: SessionsKept,
 }
 
 /// How a child ended.

@@ -48,6 +48,7 @@
 mod acquire;
 mod admin;
 mod admission;
+mod answer;
 mod attempt;
 mod backoff;
 mod breaker;
@@ -61,6 +62,7 @@ mod fallback;
 mod found;
 mod health;
 mod input;
+mod keeping;
 mod learned;
 mod outlook;
 mod overflow;
@@ -85,14 +87,15 @@ mod upkeep;
 mod view;
 mod wait;
 
+pub use answer::{Answer, Reconciled};
 pub use breaker::BreakerTerms;
 pub use fallback::OnCpuFallback;
 pub use found::{Build, CardFigures, CardSight, Facts, Measured, MemorySight, Tenant};
 pub use health::{HealthTerms, Probe, Probed};
 pub use input::{
-    Action, Answer, Ask, BuildId, Direction, Exit, Force, Grant, Held, Input, Launch, Reconciled, RequestId,
-    SlotChoice, StartFault, Want,
+    Action, Ask, BuildId, Direction, Exit, Force, Grant, Held, Input, Launch, RequestId, SlotChoice, StartFault, Want,
 };
+pub use keeping::{NotKept, SessionsKept, sessions_kept};
 pub use learned::Lessons;
 pub use motorpool_broker::{
     Adapter, Belief, Beside, Bounds, Budget, BudgetSetting, Calibration, Card, Death, Denial, Doubt, Draft, DraftModel,

@@ -1,7 +1,7 @@
 //! [`Pool`]: the value, the dispatch of inputs, the one deadline.
 use crate::{
     Action, Answer, BuildId, GpuPause, Input, Launch, LoadSlots, OnAbandon, OnCpuFallback, OnDeadline, QueueTerms,
-    RequestId, ScaleTerms,
+    RequestId, ScaleTerms, SessionsKept,
     breaker::BreakerTerms,
     correct::Account,
     entry::{Admitting, Entry, EntryId, LeaseLine, Phase, Step, Teardown, Ticket, Turn, Wait},
@@ -65,6 +65,8 @@ pub struct PoolConfig {
     pub breaker: BreakerTerms,
     /// When an engine is asked whether it serves, and given up.
     pub health: HealthTerms,
+    /// Whether contexts of sessions outlive engines that can be asked for them.
+    pub sessions_kept: SessionsKept,
 }
 
 impl Default for PoolConfig {
@@ -90,6 +92,7 @@ impl Default for PoolConfig {
             on_cpu_fallback: OnCpuFallback::default(),
             breaker: BreakerTerms::default(),
             health: HealthTerms::default(),
+            sessions_kept: SessionsKept::Yes,
         }
     }
 }
@@ -209,6 +212,7 @@ impl Pool {
             Input::Memory(memory) => self.on_memory(now, memory),
             Input::Probed { spawn, probe, probed } => self.on_probed(now, spawn, (probe, probed)),
             Input::Reset { id, model } => self.on_reset(now, id, model),
+            Input::SlotWritten { spawn, slot } => self.on_slot_written(now, spawn, slot),
             Input::Gone { spawn, exit } => self.on_gone(now, spawn, exit),
             Input::UnloadIdle { id, key } => self.on_unload_idle(now, id, &key),
             Input::Evict { id, key, force } => self.on_evict(now, id, &key, force),
@@ -266,6 +270,7 @@ impl Pool {
             waits.into_iter().flatten().chain(t.queue_until)
         });
         let teardowns = self.teardowns.values().filter_map(|t| match t.step {
+            Step::Writing { until, .. } => Some(until),
             Step::Polite { kill_at } => Some(kill_at),
             Step::Killed { stuck_at } => Some(stuck_at),
             Step::Stuck => None,
@@ -281,7 +286,7 @@ impl Pool {
             Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
         });
         let machine = self.sights.trust_ends().chain(self.reclaims.deadlines()).chain(self.condemned.values().copied());
-        let own = self.protection_ends().chain(self.upkeep_ends()).chain(self.health_ends());
+        let own = self.protection_ends().chain(self.upkeep_ends()).chain(self.health_ends()).chain(self.write_ends());
         tickets.chain(teardowns).chain(phases).chain(own).chain(machine).min()
     }
 
@@ -295,6 +300,7 @@ impl Pool {
         self.on_due_loads(now);
         self.on_due_looks(now);
         self.on_due_proofs(now);
+        self.write_unused(now);
         self.end_finished_drains(now);
         self.on_due_askers(now);
         self.on_due_teardowns(now);

@@ -7,6 +7,7 @@ use crate::{
     Action, Grant, KeepAlive, Pool, RequestId, SlotChoice, Want,
     entry::{EntryId, LeaseLine, Serving, Ticket, Wait},
     queue::{Affinity, Descent, Occupied, Queued, Quiet, in_order, pick_ticket},
+    session::Given,
 };
 use motorpool_vocab::{Holder, Lane, Now, Spawn, TryEnter};
 
@@ -40,7 +41,7 @@ impl Pool {
                 let background = u32::from(holder.lane != Lane::Interactive);
                 serving.n_background = serving.n_background.saturating_sub(background);
                 if let Some(slot) = slot {
-                    serving.slots.give_back(slot);
+                    serving.slots.give_back(now, slot);
                 }
             }
             if let Some(session) = &holder.session {
@@ -179,7 +180,7 @@ impl Pool {
         let ask = self.end_ticket(now, id).ask;
         let holder = Holder { since: now, ..ask.holder };
         self.keep(entry, ask.keep_alive);
-        let slot = if ask.slots == SlotChoice::Pool { self.slot_for(now, entry, &holder) } else { None };
+        let given = if ask.slots == SlotChoice::Pool { self.slot_for(now, entry, &holder) } else { None };
         let target = &mut self.entries[entry];
         target.hit(now);
         target.last_actor.clone_from(&holder.actor);
@@ -192,10 +193,12 @@ impl Pool {
         serving.n_background += u32::from(holder.lane != Lane::Interactive);
         let (spawn, endpoint, gate) = (serving.spawn, serving.endpoint.clone(), serving.gate.clone());
         if let Some(session) = &holder.session {
-            self.sessions.bind(now, (&ask.model, session), (replica, spawn, slot));
+            self.sessions.bind(now, (&ask.model, session), replica);
         }
+        let returning = self.returning(spawn, given.as_ref());
+        let slot = given.map(|given| given.slot);
         self.leases.insert(id, LeaseLine { spawn, holder, slot });
-        self.act(Action::Grant { id, grant: Grant { key, spawn, endpoint, gate, slot } });
+        self.act(Action::Grant { id, grant: Grant { key, spawn, endpoint, gate, slot, returning } });
     }
 
     /// What the last request says of how long its engine is kept; one that says nothing, as the model says.
@@ -208,14 +211,11 @@ impl Pool {
     }
 
     /// The slot of a request that belongs to a session; the lease is counted in already.
-    fn slot_for(&mut self, now: Now, entry: EntryId, holder: &Holder) -> Option<u32> {
+    fn slot_for(&mut self, now: Now, entry: EntryId, holder: &Holder) -> Option<Given> {
         let session = holder.session.as_deref()?;
-        let target = &mut self.entries[entry];
-        let model = target.key.model().clone();
-        let serving = target.serving_mut()?;
-        let own = self.sessions.slot_of(now, &model, (session, serving.spawn));
+        let serving = self.entries[entry].serving_mut()?;
         let room = (serving.gate.width(), serving.gate.granted().saturating_sub(1));
-        serving.slots.take(now, own, room)
+        serving.slots.take(now, session, room)
     }
 
     /// Tickets for a lease of `entry`, in the order in which they would be served.

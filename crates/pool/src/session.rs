@@ -1,8 +1,8 @@
-//! [`Sessions`]: which replica a conversation goes back to, and which slot of it (pool.md §5).
+//! [`Sessions`]: which replica a conversation goes back to; [`Slots`]: which slot of it (pool.md §5).
 //!
 //! A session is bound when it gets a lease. What is kept is bounded: the least recently used go beyond [`MOST`], and
 //! all after [`KEPT`] without a lease. Forgetting one costs its next request a prompt, nothing else.
-use motorpool_vocab::{ModelId, Now, Spawn};
+use motorpool_vocab::{ModelId, Now};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -18,8 +18,6 @@ pub(crate) const KEPT: Duration = Duration::from_hours(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bound {
     replica: u32,
-    /// The child and the slot of it that hold what the session said last.
-    slot: Option<(Spawn, u32)>,
     last_use: Now,
 }
 
@@ -36,17 +34,8 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// The replica of a session.
     pub(crate) fn replica_of(&self, now: Now, model: &ModelId, session: &str) -> Option<u32> {
-        self.get(now, model, session).map(|bound| bound.replica)
-    }
-
-    /// The slot of a session on this child.
-    pub(crate) fn slot_of(&self, now: Now, model: &ModelId, (session, spawn): (&str, Spawn)) -> Option<u32> {
-        self.get(now, model, session)?.slot.filter(|(of, _)| *of == spawn).map(|(_, slot)| slot)
-    }
-
-    fn get(&self, now: Now, model: &ModelId, session: &str) -> Option<&Bound> {
         let bound = self.bound.get(&(model.clone(), session.into()))?;
-        (now.since(bound.last_use) < KEPT).then_some(bound)
+        (now.since(bound.last_use) < KEPT).then_some(bound.replica)
     }
 
     /// How many sessions are bound to a replica.
@@ -54,14 +43,11 @@ impl Sessions {
         self.n_at.get(&(model.clone(), replica)).copied().unwrap_or(0)
     }
 
-    /// The session has a lease of a replica, of this child, and perhaps of a certain slot. Where the engine chose the
-    /// slot, the one before is the best guess.
-    pub(crate) fn bind(&mut self, now: Now, name: (&ModelId, &str), to: (u32, Spawn, Option<u32>)) {
-        let (replica, spawn, slot) = to;
-        let slot = slot.or_else(|| self.slot_of(now, name.0, (name.1, spawn))).map(|slot| (spawn, slot));
+    /// The session has a lease of a replica.
+    pub(crate) fn bind(&mut self, now: Now, name: (&ModelId, &str), replica: u32) {
         let name: Name = (name.0.clone(), name.1.into());
         self.forget(&name);
-        self.bound.insert(name.clone(), Bound { replica, slot, last_use: now });
+        self.bound.insert(name.clone(), Bound { replica, last_use: now });
         *self.n_at.entry((name.0.clone(), replica)).or_default() += 1;
         self.by_use.insert((now, name));
         self.forget_old(now);
@@ -113,25 +99,97 @@ pub(crate) struct Slots {
     taken: BTreeSet<u32>,
     /// When each was last given away.
     given_at: BTreeMap<u32, Now>,
+    held: BTreeMap<u32, Held>,
+}
+
+/// What a slot holds.
+#[derive(Debug)]
+struct Held {
+    session: Arc<str>,
+    written: Written,
+}
+
+/// How far what a slot holds is on its way to disk; see `keeping.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// A lease is in it.
+    Changes,
+    /// Not at all, since its last lease ended.
+    No { since: Now },
+    /// It is asked for.
+    Asked,
+    /// It is there, or could not be had.
+    Done,
+}
+
+/// A slot for a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) slot: u32,
+    pub(crate) session: Arc<str>,
+    pub(crate) came: Came,
+}
+
+/// Whether a slot holds the context of the session that it was given to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// It does.
+    Back,
+    /// It does not.
+    Anew,
 }
 
 impl Slots {
-    /// A slot for a session whose context is in `own`. `None`: some lease is in a slot that nobody knows, so to name
-    /// one could make a request wait behind it; the engine chooses.
-    pub(crate) fn take(&mut self, now: Now, own: Option<u32>, (width, granted): (u32, u32)) -> Option<u32> {
+    /// A slot for a session, its own if that is free. `None`: some lease is in a slot that nobody knows, so to name one
+    /// could make a request wait behind it; the engine chooses.
+    pub(crate) fn take(&mut self, now: Now, session: &str, (width, granted): (u32, u32)) -> Option<Given> {
         if usize::try_from(granted).is_ok_and(|granted| granted > self.taken.len()) {
             return None;
         }
         let free = |slot: &u32| *slot < width && !self.taken.contains(slot);
+        let own = self.held.iter().find(|(_, held)| *held.session == *session).map(|(slot, _)| *slot).filter(free);
         let oldest = |slot: &u32| (self.given_at.get(slot).copied(), *slot);
-        let slot = own.filter(free).or_else(|| (0..width).filter(free).min_by_key(oldest))?;
+        let slot = own.or_else(|| (0..width).filter(free).min_by_key(oldest))?;
+        let came = if own.is_some() { Came::Back } else { Came::Anew };
+        let session: Arc<str> = session.into();
+        // What it holds elsewhere is older from now on.
+        self.held.retain(|_, held| held.session != session);
+        self.held.insert(slot, Held { session: session.clone(), written: Written::Changes });
         self.taken.insert(slot);
         self.given_at.insert(slot, now);
-        Some(slot)
+        Some(Given { slot, session, came })
     }
 
-    pub(crate) fn give_back(&mut self, slot: u32) {
+    pub(crate) fn give_back(&mut self, now: Now, slot: u32) {
         self.taken.remove(&slot);
+        if let Some(held) = self.held.get_mut(&slot) {
+            held.written = Written::No { since: now };
+        }
+    }
+
+    /// Slots that hold what is nowhere else, and since when.
+    pub(crate) fn unwritten(&self) -> impl Iterator<Item = (u32, Now)> + '_ {
+        self.held.iter().filter_map(|(slot, held)| match held.written {
+            Written::No { since } => Some((*slot, since)),
+            Written::Changes | Written::Asked | Written::Done => None,
+        })
+    }
+
+    pub(crate) fn being_written(&self) -> impl Iterator<Item = u32> + '_ {
+        self.held.iter().filter(|(_, held)| held.written == Written::Asked).map(|(slot, _)| *slot)
+    }
+
+    /// Whose context it is that is written from now on.
+    pub(crate) fn begin_writing(&mut self, slot: u32) -> Option<Arc<str>> {
+        let held = self.held.get_mut(&slot).filter(|held| matches!(held.written, Written::No { .. }))?;
+        held.written = Written::Asked;
+        Some(held.session.clone())
+    }
+
+    pub(crate) fn end_writing(&mut self, slot: u32) {
+        if let Some(held) = self.held.get_mut(&slot).filter(|held| held.written == Written::Asked) {
+            held.written = Written::Done;
+        }
     }
 }
 
@@ -150,10 +208,8 @@ mod tests {
     #[test]
     fn a_session_is_known_until_an_hour_after_its_last_lease() {
         let (mut sessions, m) = (Sessions::default(), model("m"));
-        sessions.bind(at(0), (&m, "s"), (2, Spawn(7), Some(3)));
+        sessions.bind(at(0), (&m, "s"), 2);
         assert_eq!(sessions.replica_of(at(3599), &m, "s"), Some(2));
-        assert_eq!(sessions.slot_of(at(3599), &m, ("s", Spawn(7))), Some(3));
-        assert_eq!(sessions.slot_of(at(3599), &m, ("s", Spawn(8))), None, "another child holds nothing of it");
         assert_eq!(sessions.replica_of(at(3600), &m, "s"), None);
         sessions.used(at(1000), &m, "s");
         assert_eq!(sessions.replica_of(at(4599), &m, "s"), Some(2));
@@ -161,59 +217,73 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_the_engine_chose_does_not_make_the_known_one_forgotten() {
-        let (mut sessions, m) = (Sessions::default(), model("m"));
-        sessions.bind(at(0), (&m, "s"), (0, Spawn(7), Some(3)));
-        sessions.bind(at(1), (&m, "s"), (0, Spawn(7), None));
-        assert_eq!(sessions.slot_of(at(2), &m, ("s", Spawn(7))), Some(3));
-        sessions.bind(at(3), (&m, "s"), (0, Spawn(8), None));
-        assert_eq!(sessions.slot_of(at(4), &m, ("s", Spawn(8))), None, "another child");
-    }
-
-    #[test]
     fn there_are_never_more_than_so_many_and_the_least_recently_used_go() {
         let (mut sessions, m) = (Sessions::default(), model("m"));
         for n in 0..MOST as u64 + 10 {
-            sessions.bind(at(n / 100), (&m, &format!("{n:06}")), (0, Spawn(1), None));
+            sessions.bind(at(n / 100), (&m, &format!("{n:06}")), 0);
         }
         assert_eq!((sessions.bound.len(), sessions.by_use.len()), (MOST, MOST));
         assert_eq!(sessions.n_at(&m, 0) as usize, MOST);
         assert_eq!(sessions.replica_of(at(41), &m, "000009"), None);
         assert_eq!(sessions.replica_of(at(41), &m, "000010"), Some(0));
-        sessions.bind(at(41 + 3600), (&m, "new"), (1, Spawn(1), None));
+        sessions.bind(at(41 + 3600), (&m, "new"), 1);
         assert_eq!((sessions.bound.len(), sessions.n_at(&m, 0), sessions.n_at(&m, 1)), (1, 0, 1));
     }
 
     #[test]
     fn sessions_of_a_replica_that_is_not_wanted_are_free() {
         let (mut sessions, m) = (Sessions::default(), model("m"));
-        sessions.bind(at(0), (&m, "a"), (0, Spawn(1), None));
-        sessions.bind(at(0), (&m, "b"), (1, Spawn(1), None));
+        sessions.bind(at(0), (&m, "a"), 0);
+        sessions.bind(at(0), (&m, "b"), 1);
         sessions.forget_replica(&m, 1);
         assert_eq!([sessions.replica_of(at(1), &m, "a"), sessions.replica_of(at(1), &m, "b")], [Some(0), None]);
         assert_eq!((sessions.n_at(&m, 0), sessions.n_at(&m, 1)), (1, 0));
     }
 
+    fn taken(slots: &mut Slots, seconds: u64, session: &str, room: (u32, u32)) -> Option<(u32, Came)> {
+        slots.take(at(seconds), session, room).map(|given| (given.slot, given.came))
+    }
+
     #[test]
     fn a_session_gets_its_own_slot_or_the_one_that_was_given_away_longest_ago() {
         let mut slots = Slots::default();
-        assert_eq!(slots.take(at(1), None, (3, 0)), Some(0));
-        assert_eq!(slots.take(at(2), None, (3, 1)), Some(1));
-        slots.give_back(0);
-        assert_eq!(slots.take(at(3), None, (3, 1)), Some(2), "one that holds nothing yet");
-        slots.give_back(1);
-        slots.give_back(2);
-        assert_eq!(slots.take(at(4), None, (3, 0)), Some(0), "the oldest");
-        assert_eq!(slots.take(at(5), Some(2), (3, 1)), Some(2));
-        assert_eq!(slots.take(at(5), Some(2), (3, 2)), Some(1), "its own is taken");
-        assert_eq!(slots.take(at(5), None, (3, 3)), None);
+        assert_eq!(taken(&mut slots, 1, "a", (3, 0)), Some((0, Came::Anew)));
+        assert_eq!(taken(&mut slots, 2, "b", (3, 1)), Some((1, Came::Anew)));
+        assert_eq!(taken(&mut slots, 3, "c", (3, 2)), Some((2, Came::Anew)));
+        (0..3).for_each(|slot| slots.give_back(at(3), slot));
+        assert_eq!(taken(&mut slots, 4, "d", (3, 0)), Some((0, Came::Anew)), "the oldest");
+        assert_eq!(taken(&mut slots, 5, "c", (3, 1)), Some((2, Came::Back)));
+        assert_eq!(taken(&mut slots, 5, "c", (3, 2)), Some((1, Came::Anew)), "its own is taken");
+        assert_eq!(taken(&mut slots, 5, "e", (3, 3)), None);
+        slots.give_back(at(6), 1);
+        slots.give_back(at(6), 0);
+        assert_eq!(taken(&mut slots, 7, "a", (3, 1)), Some((0, Came::Anew)), "another was there meanwhile");
+        assert_eq!(taken(&mut slots, 8, "c", (3, 2)), Some((1, Came::Back)), "where it was last");
     }
 
     #[test]
     fn no_slot_is_named_beside_a_lease_in_one_that_nobody_knows() {
         let mut slots = Slots::default();
-        assert_eq!(slots.take(at(1), Some(1), (4, 1)), None);
-        assert_eq!(slots.take(at(1), Some(1), (4, 0)), Some(1));
-        assert_eq!(slots.take(at(1), Some(2), (4, 2)), None);
+        assert_eq!(taken(&mut slots, 1, "a", (4, 1)), None);
+        assert_eq!(taken(&mut slots, 1, "a", (4, 0)), Some((0, Came::Anew)));
+        assert_eq!(taken(&mut slots, 1, "b", (4, 2)), None);
+    }
+
+    #[test]
+    fn what_a_slot_holds_is_written_once_after_each_lease_and_never_during_one() {
+        let mut slots = Slots::default();
+        let unwritten = |slots: &Slots| slots.unwritten().collect::<Vec<_>>();
+        assert_eq!(taken(&mut slots, 1, "a", (2, 0)), Some((0, Came::Anew)));
+        assert_eq!((unwritten(&slots), slots.begin_writing(0)), (vec![], None), "K1");
+        slots.give_back(at(2), 0);
+        assert_eq!(unwritten(&slots), [(0, at(2))]);
+        assert_eq!((slots.begin_writing(0).as_deref(), slots.begin_writing(0)), (Some("a"), None));
+        assert_eq!((unwritten(&slots), slots.being_written().collect::<Vec<_>>()), (vec![], vec![0]));
+        slots.end_writing(0);
+        assert_eq!((unwritten(&slots), slots.being_written().next()), (vec![], None));
+        assert_eq!(taken(&mut slots, 3, "a", (2, 0)), Some((0, Came::Back)));
+        slots.end_writing(0);
+        slots.give_back(at(4), 0);
+        assert_eq!(unwritten(&slots), [(0, at(4))], "late news of the writing before changes nothing");
     }
 }

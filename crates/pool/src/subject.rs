@@ -1,5 +1,5 @@
 //! What the catalog and a look at the files say of a model, in the broker's terms.
-use crate::{Facts, KvType};
+use crate::{Facts, KvType, keeping::keeps_windows_whole};
 use motorpool_broker::{
     Adapter, BatchRule, Beside, Choice, ContextWish, FixedSettings, Profile, Purpose, SlidingWindow, Subject, Wishes,
 };
@@ -68,11 +68,7 @@ fn settings(model: &Model) -> FixedSettings {
             BatchRule::Fixed { logical, physical }
         },
         purpose: if embeds { Purpose::Embed } else { Purpose::Generate },
-        sliding_window: if model.extra_args.iter().any(|arg| arg == "--swa-full") {
-            SlidingWindow::Full
-        } else {
-            SlidingWindow::Window
-        },
+        sliding_window: if keeps_windows_whole(model) { SlidingWindow::Full } else { SlidingWindow::Window },
         checkpoints: model.checkpoints,
         prompt_cache: model.prompt_cache,
     }

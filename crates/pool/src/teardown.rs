@@ -12,6 +12,7 @@ impl Pool {
     /// Out of routing and told to end. A loading child, or one that still serves, is killed at once: nobody waits for
     /// the first, and llama-server never ends politely while a client is connected.
     pub(crate) fn tear_down(&mut self, now: Now, entry: EntryId, reason: StopReason) {
+        let left = self.write_last(entry, reason);
         let target = &self.entries[entry];
         let polite = Step::Polite { kill_at: now.after(self.config.polite_within) };
         let killed = Step::Killed { stuck_at: now.after(self.config.kill_within) };
@@ -20,7 +21,12 @@ impl Pool {
             Phase::Proving(p) => (p.spawn, p.pid, p.ordered_at, EverReady::No, killed, vec![]),
             Phase::Ready(s) => {
                 s.gate.close();
-                let step = if s.gate.granted() > 0 { killed } else { polite };
+                let until = now.after(self.config.polite_within);
+                let step = match (s.gate.granted(), left.is_empty()) {
+                    (0, true) => polite,
+                    (0, false) => Step::Writing { until, left },
+                    (1.., _) => killed,
+                };
                 let askers = s.drain.askers.keys().copied().collect();
                 (s.spawn, s.pid, s.ordered_at, EverReady::Yes, step, askers)
             }
@@ -41,7 +47,11 @@ impl Pool {
         self.entries[entry].phase = Phase::Stopping { spawn };
         self.wait_for_turn(entry);
         self.publish(now, EventKind::Stopping { key: key.clone(), spawn, reason });
-        self.act(if step == polite { Action::StopPolitely { spawn } } else { Action::Kill { spawn } });
+        match step {
+            Step::Polite { .. } => self.act(Action::StopPolitely { spawn }),
+            Step::Killed { .. } => self.act(Action::Kill { spawn }),
+            Step::Writing { .. } | Step::Stuck => {}
+        }
         let free_before = self.free_where(spawn);
         if self.tells_totals_only(&free_before) {
             // What is free while it still lives: that is what it gives back to.
@@ -65,12 +75,13 @@ impl Pool {
         for spawn in spawns {
             let Some(teardown) = self.teardowns.get_mut(&spawn) else { continue };
             match teardown.step {
+                Step::Writing { until, .. } if until <= now => self.stop_politely(now, spawn),
                 Step::Polite { kill_at } if kill_at <= now => {
                     teardown.step = Step::Killed { stuck_at: now.after(self.config.kill_within) };
                     self.act(Action::Kill { spawn });
                 }
                 Step::Killed { stuck_at } if stuck_at <= now => self.give_up_as_stuck(now, spawn),
-                Step::Polite { .. } | Step::Killed { .. } | Step::Stuck => {}
+                Step::Writing { .. } | Step::Polite { .. } | Step::Killed { .. } | Step::Stuck => {}
             }
         }
     }

@@ -59,6 +59,7 @@ fn open(folder: &Path) -> PoolHandle {
         devices: motorpool_supervisor::Devices::default(),
         panics: motorpool_supervisor::Panics::default(),
         probes: motorpool_supervisor::ProbeTimes::default(),
+        state_disk: motorpool_vocab::Bytes::ZERO,
         on_denial: Box::new(|_| {}),
     };
     let catalog = Catalog::new(vec![manifest], vec![tiny]).expect("a catalog");

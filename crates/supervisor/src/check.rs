@@ -93,11 +93,10 @@ impl Checker {
         let (beside, more) = beside::look(model, &|seen| self.verdict(seen, &[]))?;
         let files: Vec<_> = own.sizes().chain(more).collect();
         let calibration = (self.calibrate)(&program);
+        let about = identity::about((manifest, &program), model, &every_file(&files, model)?);
         let learned = match &self.notebook {
-            Some(notebook) => {
-                notebook.lessons(&identity::about((manifest, &program), model, &every_file(&files, model)?))
-            }
-            None => Lessons::default(),
+            Some(notebook) => notebook.lessons(&about),
+            None => Lessons { about, ..Lessons::default() },
         };
         Ok(Facts {
             program,

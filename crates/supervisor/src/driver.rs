@@ -6,26 +6,27 @@
 //!             └─ failed ─────────┴─ ended ──────────────────────► Gone
 //! ```
 use crate::{
-    Engine, EngineOrder, Gone, Heard, Launcher, Polite, Source,
-    address::{Address, address},
+    Engine, Gone, Heard, Launcher, Polite, Source,
     check::{Checker, sentence},
     ending::{exit_of, failed_launch, oom_kills, with_oom_kills},
     exchange::exchange,
     handle::Post,
+    keeping::Keeping,
     lookout::Lookout,
     meter::{Meter, Report, Watched},
+    order::{log_launch, order_of},
     probe::Question,
     pulse::Pulse,
     shell::post,
+    state_files::{Folder, StateFiles},
     vigil::{ProbeTimes, Vigil},
 };
-use motorpool_catalog::{Catalog, LaunchValues, Manifest, Model, StopSignal, Transport};
-use motorpool_pool::{Build, Exit, Facts, Input, Launch, Probe, Probed, Split, StartFault};
+use motorpool_catalog::{Catalog, Manifest, Model, StopSignal, Transport};
+use motorpool_pool::{Build, Exit, Facts, Input, Launch, NotKept, Probe, Probed, SessionsKept, StartFault};
 use motorpool_vocab::{Endpoint, EngineKey, FailureClass, Spawn};
-use serde::Serialize;
 use std::{
     collections::{BTreeSet, HashMap},
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     io,
     net::{Ipv4Addr, TcpListener},
     path::PathBuf,
@@ -34,7 +35,8 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, oneshot},
+    task::spawn_blocking,
     time::{Instant, MissedTickBehavior, interval},
 };
 
@@ -58,6 +60,7 @@ pub(crate) struct Workshop {
     pub(crate) meter: Arc<Meter>,
     pub(crate) lookout: Arc<Lookout>,
     pub(crate) probes: ProbeTimes,
+    pub(crate) state_files: Arc<StateFiles>,
 }
 
 impl Workshop {
@@ -75,11 +78,22 @@ impl Workshop {
 }
 
 /// What the loop wants of a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Command {
     StopPolitely,
     Kill,
     Probe(Probe),
+    /// What a slot holds of a session is written to disk.
+    Write {
+        slot: u32,
+        session: Arc<str>,
+    },
+    /// It is read back. `done` is let go of when that was tried.
+    ReadBack {
+        slot: u32,
+        session: Arc<str>,
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// Whether a child was told to end: then its end is no failure.
@@ -105,6 +119,8 @@ pub(crate) struct Driver {
     reports: Reports,
     /// How it is asked, once it serves.
     vigil: Option<Vigil>,
+    /// How contexts of its sessions are kept, if they are, once it serves.
+    keeping: Option<Keeping>,
 }
 
 /// Who tells how far a load is.
@@ -126,8 +142,10 @@ impl Driver {
         let (sender, commands) = mpsc::unbounded_channel();
         let workshop = Arc::clone(workshop);
         let (told, report) = (Told::Nothing, Report::default());
-        let (progress_at, reports, vigil) = (None, Reports::Ours, None);
-        (sender, Self { spawn, launch, workshop, inbox, commands, told, progress_at, report, reports, vigil })
+        let (progress_at, reports, vigil, keeping) = (None, Reports::Ours, None, None);
+        let driver =
+            Self { spawn, launch, workshop, inbox, commands, told, progress_at, report, reports, vigil, keeping };
+        (sender, driver)
     }
 
     pub(crate) fn key(&self) -> &EngineKey {
@@ -148,7 +166,9 @@ impl Driver {
             Ok(endpoint) => endpoint,
             Err(error) => return failed_launch(FailureClass::BindFailed, format!("no port is free: {error}")),
         };
-        let order = self.order(&manifest, &endpoint, log);
+        let folder = self.open_folder().await;
+        let mut order = order_of((self.spawn, &self.launch), &self.workshop, (&manifest, &endpoint, folder.as_deref()));
+        order.log = Some(log);
         let kills = oom_kills().await;
         let mut engine = match self.workshop.launcher.launch(order).await {
             Ok(engine) => engine,
@@ -158,7 +178,7 @@ impl Driver {
         self.tell(Input::Launched { spawn: self.spawn, pid });
         let files = self.launch.facts.files.iter().map(|(id, _)| *id).collect();
         let watched = self.workshop.meter.watch(self.spawn, engine.process(), files);
-        self.log_launch(pid);
+        log_launch(&self.launch, pid);
         let question =
             Question { endpoint, path: manifest.ready.path.clone(), ready_status: manifest.ready.status, pid };
         let gone = if let Some(gone) = self.load(&mut engine, &manifest, &question).await {
@@ -166,6 +186,10 @@ impl Driver {
         } else {
             let inference = manifest.probe(&self.launch.model.capabilities).cloned();
             let times = self.workshop.probes;
+            self.keeping = folder.zip(manifest.session_state.clone()).map(|(folder, calls)| {
+                let (key, endpoint) = (self.key().clone(), question.endpoint.clone());
+                Keeping { key, spawn: self.spawn, endpoint, calls, folder }
+            });
             self.vigil = Some(Vigil::new(question.endpoint.clone(), Arc::clone(&manifest), inference, times));
             self.serve(&mut engine, &manifest, &watched).await
         };
@@ -180,34 +204,28 @@ impl Driver {
         })
     }
 
-    fn order(&self, manifest: &Manifest, endpoint: &Endpoint, log: PathBuf) -> EngineOrder {
-        let Launch { key, model, facts, plan, claim, .. } = &*self.launch;
-        let mut values =
-            LaunchValues::new(model, facts.model_path.clone(), endpoint.clone(), self.workshop.empty.clone());
-        values.context_per_slot = plan.context_per_slot;
-        values.slots = plan.slots;
-        plan.kv.as_str().clone_into(&mut values.kv_type);
-        values.batch = motorpool_catalog::Batch::for_model(&model.capabilities, plan.context_per_slot);
-        if let Some(split) = &self.launch.split {
-            let ids: Vec<_> = split.devices.iter().map(|(id, _)| id.clone()).collect();
-            let gpus = self.workshop.lookout.gpus_for(&facts.program);
-            place(&mut values, (split, address(&ids, &gpus, |name| manifest.passes(name))));
-        } else if self.workshop.lookout.is_without_cards() {
-            place(&mut values, (&Split::default(), None));
+    /// Where it keeps contexts of its sessions, if it does.
+    async fn open_folder(&self) -> Option<Arc<Folder>> {
+        let key = self.key().clone();
+        match self.launch.sessions {
+            SessionsKept::Yes => {}
+            SessionsKept::No(why @ NotKept::Window) => {
+                tracing::info!(%key, "contexts of sessions do not outlive it: {why}");
+                return None;
+            }
+            SessionsKept::No(_) => return None,
         }
-        let parent = |name: &str| self.workshop.environment.get(OsStr::new(name)).cloned();
-        let environment = manifest.environment(&parent, &values);
-        let socket = if let Endpoint::Unix(path) = endpoint { Some(path.clone()) } else { None };
-        EngineOrder {
-            spawn: self.spawn,
-            key: key.clone(),
-            claim: claim.clone(),
-            program: facts.program.clone(),
-            args: manifest.command(&values),
-            environment: environment.into_iter().map(|(name, value)| (name.into(), value)).collect(),
-            cwd: self.workshop.run.clone(),
-            log: Some(log),
-            socket,
+        let (files, launch) = (Arc::clone(&self.workshop.state_files), Arc::clone(&self.launch));
+        let opened = spawn_blocking(move || {
+            let identity = (&*launch.facts.learned.about, launch.plan.kv.as_str());
+            files.folder(launch.key.model(), identity)
+        });
+        match opened.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(folder) => Some(Arc::new(folder)),
+            Err(error) => {
+                tracing::warn!(%key, %error, "contexts of its sessions cannot be kept");
+                None
+            }
         }
     }
 
@@ -287,20 +305,43 @@ impl Driver {
 
     /// Nobody to command any more means that the loop is gone, and nothing may outlive it: the end is awaited.
     async fn obey(&mut self, command: Option<Command>, engine: &mut Engine, manifest: &Manifest) -> Option<Gone> {
-        if let Some(Command::Probe(probe)) = command {
-            self.probe(probe);
-            return None;
-        }
-        self.told = Told::ToEnd;
         match command {
-            Some(Command::StopPolitely) => engine.ask_to_end(politely(manifest)).await,
-            Some(Command::Kill | Command::Probe(_)) => engine.kill().await,
+            Some(Command::Probe(probe)) => self.probe(probe),
+            Some(Command::Write { slot, session }) => self.write(slot, session),
+            Some(Command::ReadBack { slot, session, done }) => {
+                if let Some(keeping) = self.keeping.clone() {
+                    tokio::spawn(async move {
+                        keeping.read_back(slot, session).await;
+                        drop(done);
+                    });
+                }
+            }
+            Some(Command::StopPolitely) => {
+                self.told = Told::ToEnd;
+                engine.ask_to_end(politely(manifest)).await;
+            }
+            Some(Command::Kill) => {
+                self.told = Told::ToEnd;
+                engine.kill().await;
+            }
             None => {
+                self.told = Told::ToEnd;
                 engine.kill().await;
                 return Some(engine.until_gone().await);
             }
         }
         None
+    }
+
+    /// In a task of its own, as for a probe.
+    fn write(&self, slot: u32, session: Arc<str>) {
+        let (spawn, inbox, keeping) = (self.spawn, self.inbox.clone(), self.keeping.clone());
+        tokio::spawn(async move {
+            if let Some(keeping) = keeping {
+                keeping.write(slot, session).await;
+            }
+            post(&inbox, Input::SlotWritten { spawn, slot });
+        });
     }
 
     /// Asked in a task of its own: the engine's output is read meanwhile.
@@ -350,27 +391,6 @@ impl Driver {
     fn tell(&self, input: Input) {
         post(&self.inbox, input);
     }
-
-    fn log_launch(&self, pid: u32) {
-        let Launch { key, model, facts, plan, split, claim, .. } = &*self.launch;
-        let laid_out = split.iter().flat_map(|split| split.devices.iter().map(|(id, _)| id));
-        let others = claim.device.keys().filter(|id| !laid_out.clone().any(|known| known == *id));
-        let devices: Vec<String> = laid_out.clone().chain(others).map(ToString::to_string).collect();
-        let line = LaunchLine {
-            pid,
-            key: key.to_string(),
-            program: facts.program.display().to_string(),
-            model: model.id.as_str(),
-            backend: if devices.is_empty() { "cpu" } else { "gpu" },
-            context_per_slot: plan.context_per_slot,
-            context_total: u64::from(plan.context_per_slot) * u64::from(plan.slots),
-            slots: plan.slots,
-            kv_cache_type: plan.kv.as_str(),
-            devices,
-        };
-        let line = serde_json::to_string(&line).expect("plain values are JSON");
-        tracing::info!("[{}] launch {line}", key.provider());
-    }
 }
 
 /// In thousandths, 990 at most: what is mapped is not ready.
@@ -400,23 +420,6 @@ async fn become_ready(
     let shown = exchange(&question.endpoint, &view.path, None).await.ok();
     let slots = shown.and_then(|(_, body)| manifest.slots(std::str::from_utf8(&body).ok()?));
     Ok(slots.map_or(launch.plan.slots, |slots| slots.n_all))
-}
-
-/// Where its layers go. A whole whose parts are not known takes everything that its engine can put there.
-fn place(values: &mut LaunchValues, (split, address): (&Split, Option<Address>)) {
-    values.gpu_layers = Some(split.gpu_layers).filter(|n| *n < u32::MAX).or(values.gpu_layers);
-    // Of a whole whose parts are not known, the model's own word stands.
-    values.n_cpu_moe = values.n_cpu_moe.max(split.cpu_moe);
-    if split.devices.is_empty() && split.gpu_layers == 0 {
-        // Without this an engine still computes on a card, in memory that nobody charged.
-        values.devices = vec!["none".into()];
-        return;
-    }
-    if let Some(Address { names, visible }) = address {
-        values.tensor_split = split.devices.iter().map(|(_, n)| *n).filter(|_| names.len() > 1).collect();
-        values.devices = names;
-        values.visible = visible.map(|(name, value)| (name.to_owned(), value));
-    }
 }
 
 /// Our own reason to kill it stands where its last line would.
@@ -449,40 +452,9 @@ fn politely(manifest: &Manifest) -> Polite {
     }
 }
 
-/// The line of a launch, as harnesses read it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LaunchLine<'a> {
-    pid: u32,
-    key: String,
-    program: String,
-    model: &'a str,
-    /// What it is charged for, not what it makes of it.
-    backend: &'a str,
-    context_per_slot: u32,
-    context_total: u64,
-    slots: u32,
-    kv_cache_type: &'a str,
-    /// By their stable ids, in the order in which its layers lie on them.
-    devices: Vec<String>,
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use motorpool_catalog::ModelSource;
-    use motorpool_vocab::{DeviceId, ModelId};
-
-    fn placed(split: &Split, gpu_layers: Option<u32>) -> LaunchValues {
-        let id = ModelId::new("m").expect("an id");
-        let mut model = Model::new(id, "llama-server", ModelSource::File("/m.gguf".into()));
-        model.gpu_layers = gpu_layers;
-        model.n_cpu_moe = Some(1);
-        let mut values = LaunchValues::new(&model, "/m.gguf".into(), Endpoint::Tcp(1), "/empty".into());
-        let ids: Vec<_> = split.devices.iter().map(|(id, _)| id.clone()).collect();
-        place(&mut values, (split, address(&ids, &[], |_| true)));
-        values
-    }
+    use super::share_of;
 
     #[test]
     fn what_is_mapped_is_never_all_of_a_load() {
@@ -490,35 +462,5 @@ mod tests {
         {
             assert_eq!(share_of(mapped, expected), share, "{mapped} of {expected}");
         }
-    }
-
-    fn split(devices: &[(&str, u32)], gpu_layers: u32) -> Split {
-        let devices = devices.iter().map(|(id, n)| (DeviceId((*id).into()), *n)).collect();
-        Split { devices, gpu_layers, cpu_moe: 2 }
-    }
-
-    #[test]
-    fn an_engine_is_told_its_devices_by_name_and_their_shares_when_there_are_several() {
-        let two = placed(&split(&[("CUDA0", 20), ("CUDA1", 12)], 32), None);
-        assert_eq!((two.gpu_layers, two.n_cpu_moe), (Some(32), 2));
-        assert_eq!((two.devices, two.tensor_split), (vec!["CUDA0".to_owned(), "CUDA1".to_owned()], vec![20, 12]));
-        let one = placed(&split(&[("Vulkan1", 32)], 32), None);
-        assert_eq!((one.devices, one.tensor_split), (vec!["Vulkan1".to_owned()], vec![]));
-    }
-
-    #[test]
-    fn devices_without_an_address_are_left_to_the_engine() {
-        let values = placed(&split(&[("GPU-1a2b3c4d", 9)], 9), None);
-        assert_eq!((values.devices, values.visible, values.gpu_layers), (vec![], None, Some(9)));
-    }
-
-    #[test]
-    fn the_processor_only_is_said_and_a_whole_leaves_what_the_model_says() {
-        let processor = placed(&split(&[], 0), None);
-        assert_eq!((processor.gpu_layers, processor.devices), (Some(0), vec!["none".to_owned()]));
-        assert_eq!(placed(&split(&[("CUDA0", 1)], u32::MAX), Some(7)).gpu_layers, Some(7));
-        assert_eq!(placed(&split(&[("CUDA0", 1)], u32::MAX), None).gpu_layers, None);
-        let whole = Split { cpu_moe: 0, ..split(&[("CUDA0", 1)], u32::MAX) };
-        assert_eq!(placed(&whole, None).n_cpu_moe, 1);
     }
 }

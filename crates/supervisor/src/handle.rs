@@ -118,18 +118,24 @@ impl Shared {
         exits.push_back(exit);
     }
 
-    /// The log of `key`: every byte of it that is no plain letter is written as `%xx`, so no key leaves the folder.
+    /// The log of `key`.
     pub(crate) fn log_path(&self, key: &EngineKey) -> PathBuf {
-        use std::fmt::Write as _;
-        let mut name = String::new();
-        for byte in key.to_string().bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => name.push(char::from(byte)),
-                _ => write!(name, "%{byte:02X}").expect("a String takes everything"),
-            }
-        }
-        self.logs.join(name + ".log")
+        self.logs.join(file_name(&key.to_string()) + ".log")
     }
+}
+
+/// `text` as part of a file's name: every byte of it that is no plain letter is written as `%xx`, so nothing leaves its
+/// folder.
+pub(crate) fn file_name(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut name = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => name.push(char::from(byte)),
+            _ => write!(name, "%{byte:02X}").expect("a String takes everything"),
+        }
+    }
+    name
 }
 
 /// The way to the pool. Cheap to clone; the loop ends when the last one is dropped.

@@ -8,9 +8,11 @@ use crate::{
     lookout::{Devices, Lookout},
     panics::Panics,
     shell::{Outside, Shell, post},
+    state_files::StateFiles,
 };
 use motorpool_catalog::Catalog;
 use motorpool_pool::{Denial, Input, Pool, PoolConfig};
+use motorpool_vocab::Bytes;
 use std::{ffi::OsString, fmt, fs, path::PathBuf, sync::Arc, time::SystemTime};
 
 /// Told of each refused build before anybody who waits for it is. Must not block for long.
@@ -38,6 +40,8 @@ pub struct Settings {
     pub panics: Panics,
     /// How long an engine that serves may take to answer when it is asked.
     pub probes: ProbeTimes,
+    /// Most disk for contexts of sessions; zero deletes all that there are.
+    pub state_disk: Bytes,
     /// Writes the line of a denial.
     pub on_denial: OnDenial,
 }
@@ -55,8 +59,20 @@ impl fmt::Debug for Settings {
 /// The loop ends when the last handle and lease is dropped, and every engine with it. Call inside a tokio runtime;
 /// blocks shortly.
 pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> Result<PoolHandle, OpenError> {
-    let Settings { keeper, state, run, environment, discover, locate, calibrate, devices, panics, probes, on_denial } =
-        settings;
+    let Settings {
+        keeper,
+        state,
+        run,
+        environment,
+        discover,
+        locate,
+        calibrate,
+        devices,
+        panics,
+        probes,
+        state_disk,
+        on_denial,
+    } = settings;
     let launcher = Launcher::open(keeper, &state)?;
     let (logs, empty) = (state.join("logs"), run.join("empty"));
     for folder in [&logs, &empty] {
@@ -71,7 +87,9 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let notebook = Notebook::open(&state);
     let checker = Checker::new(discover, locate, calibrate).with_lessons(notebook.clone());
     let meter = Arc::default();
-    let workshop = Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, probes };
+    let state_files = Arc::new(StateFiles::open(state.join("slots"), state_disk));
+    let workshop =
+        Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, probes, state_files };
     let incidents = Incidents::at(state.join("incidents.jsonl"));
     let outside = Outside { shared, snapshots, on_denial, notebook, incidents };
     let pause = panics.observe(SystemTime::now(), motorpool_devices::now());

@@ -169,12 +169,13 @@ impl Shell {
         match action {
             Action::Check { build, model, avoid, .. } => self.check(build, model, avoid),
             Action::Probe { spawn, probe } => self.command(spawn, Command::Probe(probe)),
+            Action::WriteSlot { spawn, slot, session } => self.command(spawn, Command::Write { slot, session }),
             Action::Start { spawn, launch } => self.start(spawn, launch),
             Action::Look => self.workshop.lookout.look(),
             Action::StopPolitely { spawn } => self.command(spawn, Command::StopPolitely),
             Action::Kill { spawn } => self.command(spawn, Command::Kill),
             Action::Open { spawn, key, gate, endpoint } => {
-                self.open(Grant { key, spawn, endpoint, gate, slot: None });
+                self.open(Grant { key, spawn, endpoint, gate, slot: None, returning: None });
             }
             Action::Close { spawn } => self.change_warm(|warm| {
                 warm.retain(|_, replicas| {
@@ -269,13 +270,20 @@ impl Shell {
         self.outside.shared.warm.store(Arc::new(warm));
     }
 
-    /// The lease exists before it is sent: one that nobody takes is given back by its drop.
+    /// The lease exists before it is sent: one that nobody takes is given back by its drop. What its slot is to hold is
+    /// read back under it; a driver that is gone, or cannot, lets go of it at once.
     fn grant(&mut self, id: RequestId, grant: Grant) {
         let Some(inbox) = self.inbox.upgrade() else { return };
+        let back = grant.slot.zip(grant.returning.clone());
         let lease = Lease::new(id, grant, inbox);
-        if let Some(Asker::Lease(answer, _)) = self.askers.remove(&id) {
+        let Some(Asker::Lease(answer, _)) = self.askers.remove(&id) else { return };
+        let Some((slot, session)) = back else { return drop(answer.send(Ok(lease))) };
+        let (done, read) = oneshot::channel();
+        self.command(lease.spawn(), Command::ReadBack { slot, session, done });
+        tokio::spawn(async move {
+            let _ = read.await;
             let _ = answer.send(Ok(lease));
-        }
+        });
     }
 
     fn refuse(&mut self, id: RequestId, refusal: Refusal) {

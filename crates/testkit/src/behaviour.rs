@@ -34,6 +34,13 @@
 //! error_after = 3                        # an error event after three tokens
 //! aborts = "streams-only"                # | "at-once" | "never": which client's going frees the slot
 //!
+//! [state]                                # of a slot that is written to a file and read back
+//! bytes = 1000
+//! write_fails = false
+//! write_hangs = false                    # half of the file is there
+//! read_fails = false
+//! read_dies = false                      # the engine, of a signal
+//!
 //! [tokens]
 //! count = 8                              # natural length of a reply
 //! prefill_ms = 0
@@ -79,6 +86,8 @@ pub struct Behaviour {
     pub health: Health,
     /// What inference answers.
     pub inference: Inference,
+    /// What slots hold, on disk.
+    pub state: State,
     /// The tokens of a reply.
     pub tokens: Tokens,
     /// How it stops when asked.
@@ -201,6 +210,22 @@ pub struct Health {
     pub hangs: Switch,
     /// 500.
     pub fails: Switch,
+}
+
+/// What slots hold, written to files and read back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct State {
+    /// Size of a file.
+    pub bytes: u64,
+    /// 400 for every write.
+    pub write_fails: Switch,
+    /// Half of the file, and no answer.
+    pub write_hangs: Switch,
+    /// 400 for every file.
+    pub read_fails: Switch,
+    /// The engine aborts.
+    pub read_dies: Switch,
 }
 
 /// What inference answers.

@@ -25,7 +25,7 @@ mod text;
 pub use await_file::await_file;
 pub use behaviour::{
     Aborts, Behaviour, Bind, ClaimTime, Deaf, End, Environment, Exit, Flood, Grandchild, GraphicsClaim, Health,
-    Inference, LineEnd, Load, Moment, Session, Stop, Switch, TokenGate, Tokens,
+    Inference, LineEnd, Load, Moment, Session, State, Stop, Switch, TokenGate, Tokens,
 };
 pub use binary::binary;
 pub use client::{Answer, Client, Incoming};

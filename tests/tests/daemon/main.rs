@@ -13,6 +13,7 @@ mod failing;
 mod first_requests;
 mod headers;
 mod health;
+mod kept;
 mod killed;
 mod limits;
 mod plan;

@@ -85,6 +85,7 @@ impl House {
             devices: motorpool_supervisor::Devices::default(),
             panics: Panics { folders: vec![self.folder.path().to_owned()], pause: Duration::from_hours(1) },
             probes: motorpool_supervisor::ProbeTimes::default(),
+            state_disk: Bytes::gib(1),
             on_denial: Box::new(move |denial| denials.lock().expect("no panic").push(denial.to_string())),
         };
         start(settings, Arc::new(catalog), config).expect("a pool")

@@ -144,7 +144,7 @@ motorpool.toml:1:2: unknown key `sever`, did you mean `server`?
     shows(
         &config("zzz = 1"),
         r"
-motorpool.toml:1:1: unknown key `zzz`; known here: `server`, `capacity`, `device`, `pool`, `evict`, `load`, `breaker`, `health`, `stop`, `shutdown`, `loading`, `limits`, `defaults`, `log`, `engine`
+motorpool.toml:1:1: unknown key `zzz`; known here: `server`, `capacity`, `device`, `pool`, `evict`, `load`, `breaker`, `health`, `session_state`, `stop`, `shutdown`, `loading`, `limits`, `defaults`, `log`, `engine`
   |
 1 | zzz = 1
   | ^^^

@@ -33,6 +33,7 @@ fn defaults_are_those_of_the_specification() {
         devices,
         pool,
         load,
+        session_state,
         stop,
         shutdown,
         loading,
@@ -54,6 +55,7 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!([pool.fan_out_after, pool.scale_down_after, pool.quiet], [2, 120, 180].map(secs));
     assert_eq!((evict.on_deadline, limits.queue_model, limits.queue), (OnDeadline::Refuse, 64, 512));
     assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
+    assert_eq!(session_state.disk, Bytes::gib(8));
     assert_eq!((load.parallel, load.abandon), (1, Abandon::Finish));
     assert_eq!((breaker.failures, [breaker.within, breaker.pause]), (3, [60, 60].map(secs)));
     let times = [health.every, health.timeout, health.inference, health.silent];

@@ -35,6 +35,8 @@ fn values() -> LaunchValues {
         prompt_cache: Bytes::mib(64),
         checkpoints: 4,
         empty_config_dir: "/run/empty".into(),
+        sessions_dir: None,
+        whole_windows: false,
         capabilities: vec![Capability::Chat],
         extra_args: vec![],
     }

@@ -190,6 +190,6 @@ impl Engine {
     fn grant(&self) -> Grant {
         let key: EngineKey = "llama-server:m:0".parse().expect("a key");
         let endpoint = motorpool_vocab::Endpoint::Unix(self.socket.clone());
-        Grant { key, spawn: Spawn(1), endpoint, gate: Arc::new(Gate::new(64)), slot: None }
+        Grant { key, spawn: Spawn(1), endpoint, gate: Arc::new(Gate::new(64)), slot: None, returning: None }
     }
 }

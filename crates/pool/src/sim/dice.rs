@@ -5,7 +5,7 @@ use crate::{Direction, Force, RequestId};
 use motorpool_vocab::{EngineKey, FailureClass, Lane};
 
 /// How often each kind of step is drawn.
-const WEIGHTS: [(Kind, u64); 26] = [
+const WEIGHTS: [(Kind, u64); 27] = [
     (Kind::Acquire, 16),
     (Kind::Load, 2),
     (Kind::Enter, 6),
@@ -21,6 +21,7 @@ const WEIGHTS: [(Kind, u64); 26] = [
     (Kind::Fail, 2),
     (Kind::Sick, 1),
     (Kind::Fails, 1),
+    (Kind::Written, 6),
     (Kind::Reset, 1),
     (Kind::UnloadIdle, 2),
     (Kind::Evict, 2),
@@ -53,6 +54,7 @@ enum Kind {
     Fail,
     Sick,
     Fails,
+    Written,
     Reset,
     UnloadIdle,
     Evict,
@@ -190,6 +192,10 @@ impl Dice {
                 Step::Sick(self.child(world, &[Child::Serving])?, sickness)
             }
             Kind::Fails => Step::Fails(self.child(world, &[Child::Serving])?),
+            Kind::Written => {
+                let spawn = world.kept.children().next()?;
+                Step::Written(place_of(&world.children.get(&spawn)?.0))
+            }
             Kind::Reset => {
                 let model = if self.chance(50) { self.model(world) } else { None };
                 Step::Reset(self.request(), model)

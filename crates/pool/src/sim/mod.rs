@@ -9,6 +9,8 @@
 //! [`Step`] says so. A step that speaks of what is not there does nothing, so any part of a trace is a trace.
 mod dice;
 mod exhaust;
+mod kept;
+mod obey;
 mod rules;
 mod shrink;
 mod told;

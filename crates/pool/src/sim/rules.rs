@@ -14,6 +14,7 @@
 //! | queue | background work leaves a slot, nobody waits beyond the limits, no slot is given twice |
 //! | gates | closed exactly while somebody drains or the pool closes; marked exactly while somebody waits |
 //! | health | what fails is not started again and again, what is sick is stopped, and what serves is not |
+//! | kept | a slot is written once after each lease and never during one, and read back where it is not (K1, K3) |
 //! | session | a session that comes back to a replica with a slot to spare is served there |
 use super::{
     told,
@@ -118,6 +119,8 @@ impl Run {
     }
 
     fn check_actions(&self, actions: &[Action], was_closing: bool) -> Held {
+        let kept = &self.world.kept.broken;
+        hold("kept", kept.is_none(), || kept.clone().unwrap_or_default())?;
         for action in actions {
             let begins = matches!(action, Action::Check { .. } | Action::Start { .. });
             hold("P11", !(was_closing && begins), || told(action))?;
@@ -395,15 +398,19 @@ impl Run {
     pub fn finish(&mut self) -> Held {
         let last = self.world.asked.keys().next_back().map_or(1, |id| id.0 + 1_000_000);
         self.step(&Step::Retire(RequestId(last)))?;
+        let at_work = |world: &World| {
+            let ends = world.children.values().any(|(_, child)| *child != Child::Serving);
+            ends || !world.checks.is_empty() || world.kept.children().next().is_some()
+        };
         for _ in 0..10_000 {
             let step = if let Some(id) = self.world.untold.keys().next() {
                 Step::Tell(*id)
             } else if let Some(id) = self.world.leases.keys().next() {
                 Step::Leave(*id, super::Telling::Now)
-            } else if self.world.checks.is_empty() && self.world.children.values().all(|(_, s)| *s == Child::Serving) {
-                break;
-            } else {
+            } else if at_work(&self.world) {
                 Step::Obey
+            } else {
+                break;
             };
             self.step(&step)?;
         }

@@ -10,6 +10,7 @@ pub fn told(action: &Action) -> String {
             format!("start child {spawn} of {}, {} reserved", launch.key, launch.claim.total())
         }
         Action::Probe { spawn, probe } => format!("ask child {spawn} for {probe:?}"),
+        Action::WriteSlot { spawn, slot, session } => format!("write slot {slot} of child {spawn}, of {session}"),
         Action::Look => "ask the drivers of the cards".to_owned(),
         Action::StopPolitely { spawn } => format!("ask child {spawn} to end"),
         Action::Kill { spawn } => format!("kill child {spawn}"),
@@ -17,7 +18,8 @@ pub fn told(action: &Action) -> String {
         Action::Close { spawn } => format!("child {spawn} may not be entered any more"),
         Action::Grant { id, grant } => {
             let slot = grant.slot.map_or_else(String::new, |slot| format!(", slot {slot}"));
-            format!("r{} has a lease of {} (child {}{slot})", id.0, grant.key, grant.spawn)
+            let back = grant.returning.as_ref().map_or_else(String::new, |session| format!(", {session} read back"));
+            format!("r{} has a lease of {} (child {}{slot}{back})", id.0, grant.key, grant.spawn)
         }
         Action::Loaded { id, key } => format!("r{} finds {key} there", id.0),
         Action::Refuse { id, refusal } => format!("r{} is refused: {refusal}", id.0),

@@ -7,6 +7,7 @@
 //! load r2 a           enter r3 a [untold]      leave r3 [untold]     tell r3       cancel r1
 //! check a:0 ok|bad    progress a:0             ready a:0 4           gone a:0 oldest|newest
 //! fail a:0 killed     sick a:0 still|deaf      fails a:0             reset r9 [a]
+//! written a:0
 //! unload-idle r4 a:0  evict r5 a:0 [force]     release r6            reconcile r7 a 2
 //! withdraw r8 r1      move r9 r1 up|down       pass 1500             old-news 7
 //! retire r10          shutdown r11             obey
@@ -14,7 +15,8 @@
 //!
 //! Requests are `r` and a number that only grows from step to step; engines are `model:replica`; waits are seconds, `pass`
 //! milliseconds; a child becomes ready with so many slots. `fail` ends one with a class of failure, `sick` makes one that
-//! serves show no progress (`still`) or answer no question either (`deaf`), `fails` has three requests in a row fail there.
+//! serves show no progress (`still`) or answer no question either (`deaf`), `fails` has three requests in a row fail there, and
+//! `written` says that what a slot of it held, which the pool wants written, is so.
 //! `obey` does all that the pool wants done. `#` begins a comment.
 use crate::{Direction, Force, RequestId};
 use motorpool_catalog::MOST_REPLICAS;
@@ -150,6 +152,8 @@ pub enum Step {
     Sick(Place, Sickness),
     /// Requests fail, one after the other.
     Fails(Place),
+    /// A slot of its engine was written, or could not be.
+    Written(Place),
     /// Failures are forgotten, of one model or of all.
     Reset(RequestId, Option<String>),
     /// Unload if idle.
@@ -259,6 +263,7 @@ impl Step {
             | Self::Fail(..)
             | Self::Sick(..)
             | Self::Fails(_)
+            | Self::Written(_)
             | Self::Pass(_)
             | Self::OldNews(_)
             | Self::Obey => None,
@@ -331,6 +336,7 @@ fn step(words: &[&str]) -> Result<Step, String> {
         ["sick", at, "still"] => Step::Sick(place(at)?, Sickness::Still),
         ["sick", at, "deaf"] => Step::Sick(place(at)?, Sickness::Deaf),
         ["fails", at] => Step::Fails(place(at)?),
+        ["written", at] => Step::Written(place(at)?),
         ["reset", id] => Step::Reset(request(id)?, None),
         ["reset", id, model] => Step::Reset(request(id)?, Some((*model).into())),
         ["unload-idle", id, at] => Step::UnloadIdle(request(id)?, place(at)?),
@@ -401,6 +407,7 @@ impl fmt::Display for Step {
             Self::Sick(of, Sickness::Still) => write!(f, "sick {} still", at(of)),
             Self::Sick(of, Sickness::Deaf) => write!(f, "sick {} deaf", at(of)),
             Self::Fails(of) => write!(f, "fails {}", at(of)),
+            Self::Written(of) => write!(f, "written {}", at(of)),
             Self::Reset(id, None) => write!(f, "reset r{}", id.0),
             Self::Reset(id, Some(model)) => write!(f, "reset r{} {model}", id.0),
             Self::UnloadIdle(id, of) => write!(f, "unload-idle r{} {}", id.0, at(of)),

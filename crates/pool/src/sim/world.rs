@@ -1,8 +1,12 @@
 //! [`World`]: the pool and a shell made of nothing.
-use super::trace::{Parent, Place, Setting, Sickness, Step, Telling, Which, Wish};
+use super::{
+    kept::Kept,
+    obey::facts,
+    trace::{Parent, Place, Setting, Sickness, Step, Telling, Which, Wish},
+};
 use crate::{
-    Action, Answer, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Denial, Exit, Facts, Force, Grant, Host,
-    Input, Lessons, Measured, Pool, PoolConfig, Probe, Probed, Refusal, RequestId, StartFault,
+    Action, Answer, Ask, BudgetSetting, BuildId, Denial, Exit, Force, Grant, Host, Input, Measured, Pool, PoolConfig,
+    Probe, Probed, Refusal, RequestId, StartFault,
 };
 use motorpool_catalog::{Catalog, Manifest, Model, ModelSource, Replicas, shipped};
 use motorpool_vocab::{
@@ -81,6 +85,7 @@ pub struct World {
     pub(super) sick: BTreeMap<Spawn, (Sickness, Now)>,
     /// Questions to engines that were not answered yet.
     questions: Vec<(Spawn, Probe)>,
+    pub(super) kept: Kept,
     pub(super) closing: bool,
 }
 
@@ -118,6 +123,7 @@ impl World {
             forced: BTreeSet::new(),
             sick: BTreeMap::new(),
             questions: Vec::new(),
+            kept: Kept::default(),
             closing: false,
         }
     }
@@ -158,6 +164,7 @@ impl World {
                 vec![]
             }
             Step::Fails(at) => self.have_failures(at),
+            Step::Written(at) => self.written(at),
             Step::Reset(id, model) => {
                 let model = model.as_deref().and_then(|model| ModelId::new(model).ok());
                 self.operate(*id, Input::Reset { id: *id, model })
@@ -217,6 +224,7 @@ impl World {
         let child = self.child(at, Child::Loading).or_else(|| self.child(at, Child::Serving));
         let Some(spawn) = child else { return vec![] };
         self.children.remove(&spawn);
+        self.kept.gone(spawn);
         self.feed(Input::Gone { spawn, exit: Exit { class: Some(class), ..Exit::default() } })
     }
 
@@ -239,12 +247,15 @@ impl World {
             Action::Kill { spawn } => self.turn(*spawn, Child::Killed),
             Action::Open { spawn, key, gate, endpoint } => {
                 let (gate, endpoint) = (Arc::clone(gate), endpoint.clone());
-                self.open.insert(key.clone(), Grant { key: key.clone(), spawn: *spawn, endpoint, gate, slot: None });
+                let grant = Grant { key: key.clone(), spawn: *spawn, endpoint, gate, slot: None, returning: None };
+                self.open.insert(key.clone(), grant);
             }
             Action::Close { spawn } => self.open.retain(|_, grant| grant.spawn != *spawn),
             Action::Grant { id, grant } => {
                 let asker = self.asked.get(id).and_then(Option::as_ref).map(|ask| ask.holder.clone());
-                self.leases.insert(*id, (grant.clone(), asker.unwrap_or_default()));
+                let holder = asker.unwrap_or_default();
+                self.kept.granted(grant, holder.session.as_deref().unwrap_or_default());
+                self.leases.insert(*id, (grant.clone(), holder));
                 self.end(*id, Outcome::Granted(Granted { key: grant.key.clone(), spawn: grant.spawn }));
             }
             Action::Loaded { id, key } => self.end(*id, Outcome::Loaded(key.clone())),
@@ -252,12 +263,16 @@ impl World {
             Action::Reply { id, answer } => self.end(*id, Outcome::Answered(answer.clone())),
             Action::Publish(event) => self.events.push(event.clone()),
             Action::Deny(denial) => self.denials.push((denial.clone(), self.fixed())),
+            Action::WriteSlot { spawn, slot, session } => {
+                let taken = self.leases.values().filter_map(|(grant, _)| Some((grant.spawn, grant.slot?)));
+                self.kept.asked((*spawn, *slot), session, taken);
+            }
             Action::Probe { spawn, probe } => self.questions.push((*spawn, *probe)),
             Action::Notice { .. } | Action::Look | Action::Learn { .. } => {}
         }
     }
 
-    fn turn(&mut self, spawn: Spawn, to: Child) {
+    pub(super) fn turn(&mut self, spawn: Spawn, to: Child) {
         if let Some((_, child)) = self.children.get_mut(&spawn) {
             *child = to;
         }
@@ -388,6 +403,7 @@ impl World {
 
     pub(super) fn end_child(&mut self, spawn: Spawn) -> Vec<Action> {
         self.children.remove(&spawn);
+        self.kept.gone(spawn);
         self.feed(Input::Gone { spawn, exit: Exit::default() })
     }
 
@@ -420,30 +436,11 @@ impl World {
             Input::Launched { spawn, pid: 1 },
             Input::Measured { spawn, measured },
             Input::Ready { spawn, endpoint: Endpoint::Tcp(1), width: 9 },
+            Input::SlotWritten { spawn, slot: 0 },
         ]
         .into_iter()
         .flat_map(|news| self.feed(news))
         .collect()
-    }
-
-    /// All that the pool wants done is done, until it wants nothing more.
-    fn obey(&mut self) -> Vec<Action> {
-        let mut actions = Vec::new();
-        // What never ends by itself ends here.
-        for _ in 0..1000 {
-            let check = (!self.checks.is_empty()).then(|| self.checks.remove(0));
-            let child = self.children.iter().find(|(_, (_, s))| *s != Child::Serving).map(|(n, (_, s))| (*n, *s));
-            actions.extend(match (check, child) {
-                (Some((build, _)), _) => self.feed(Input::Checked { build, result: Ok(facts()) }),
-                (None, Some((spawn, Child::Loading))) => {
-                    self.turn(spawn, Child::Serving);
-                    self.feed(Input::Ready { spawn, endpoint: Endpoint::Tcp(1), width: 2 })
-                }
-                (None, Some((spawn, _))) => self.end_child(spawn),
-                (None, None) => break,
-            });
-        }
-        actions
     }
 
     /// What pinned engines and stuck children hold.
@@ -463,19 +460,4 @@ impl World {
 
 pub(super) fn key_of((model, replica): &Place) -> Option<EngineKey> {
     EngineKey::new(ENGINE, ModelId::new(model).ok()?, *replica).ok()
-}
-
-fn facts() -> Facts {
-    Facts {
-        program: "/bin/engine".into(),
-        build: Build::default(),
-        model_path: "/models/x.gguf".into(),
-        files: vec![],
-        context_length: Some(8192),
-        architecture: Some("llama".into()),
-        shape: None,
-        beside: Beside::default(),
-        calibration: Calibration::default(),
-        learned: Lessons::default(),
-    }
 }

@@ -11,6 +11,7 @@ mod fallbacks;
 mod health;
 mod hosts;
 mod idle;
+mod keeping;
 mod learned;
 mod machine;
 mod ops;

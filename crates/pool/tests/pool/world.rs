@@ -51,6 +51,9 @@ pub(crate) struct World {
     pub(crate) still: BTreeSet<Spawn>,
     /// Probes that were asked for and not answered.
     pub(crate) probes: Vec<(Spawn, Probe)>,
+    /// Slots that are to be written and are not yet, with whose contexts.
+    pub(crate) writings: Vec<(Spawn, u32, String)>,
+    pub(crate) writes: Writes,
     pub(crate) notices: Vec<(RequestId, usize)>,
     pub(crate) width: u32,
     /// Entries by the warm path that the pool has not been told of yet.
@@ -63,6 +66,13 @@ pub(crate) struct World {
     /// A look at the cards was asked for.
     looks: bool,
     next: u64,
+}
+
+/// When engines write what their slots hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    AtOnce,
+    WhenTold,
 }
 
 pub(crate) fn key(model: &str) -> EngineKey {
@@ -142,6 +152,8 @@ impl World {
             learned: Vec::new(),
             still: BTreeSet::new(),
             probes: Vec::new(),
+            writings: Vec::new(),
+            writes: Writes::AtOnce,
             notices: Vec::new(),
             width: 1,
             untold: BTreeMap::new(),
@@ -157,8 +169,18 @@ impl World {
         for action in self.pool.on_event(self.now, input) {
             self.perform(action);
         }
+        if self.writes == Writes::AtOnce {
+            self.write_all();
+        }
         if std::mem::take(&mut self.looks) && self.machine.answers == Answers::AtOnce {
             self.read_cards();
+        }
+    }
+
+    /// Everything that is to be written is.
+    pub(crate) fn write_all(&mut self) {
+        for (spawn, slot, _) in std::mem::take(&mut self.writings) {
+            self.feed(Input::SlotWritten { spawn, slot });
         }
     }
 
@@ -184,7 +206,7 @@ impl World {
             Action::StopPolitely { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Asked,
             Action::Kill { spawn } => self.children.get_mut(&spawn).expect("a child").1 = Child::Killed,
             Action::Open { spawn, key, gate, endpoint } => {
-                self.open.insert(key.clone(), Grant { key, spawn, endpoint, gate, slot: None });
+                self.open.insert(key.clone(), Grant { key, spawn, endpoint, gate, slot: None, returning: None });
             }
             Action::Close { spawn } => self.open.retain(|_, grant| grant.spawn != spawn),
             Action::Grant { id, grant } => {
@@ -206,6 +228,7 @@ impl World {
             Action::Learn { experience, .. } => self.learned.push(experience),
             Action::Look => self.looks = true,
             Action::Probe { spawn, probe } => self.probes.push((spawn, probe)),
+            Action::WriteSlot { spawn, slot, session } => self.writings.push((spawn, slot, session.to_string())),
             Action::Deny(denial) => self.denials.push(denial),
         }
     }

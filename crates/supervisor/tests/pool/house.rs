@@ -89,6 +89,7 @@ impl House {
             devices: motorpool_supervisor::Devices::default(),
             panics: motorpool_supervisor::Panics::default(),
             probes: motorpool_supervisor::ProbeTimes::default(),
+            state_disk: motorpool_vocab::Bytes::gib(1),
             on_denial: Box::new(move |denial| denials.lock().push(denial.to_string())),
         };
         let config = PoolConfig {

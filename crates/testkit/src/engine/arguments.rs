@@ -50,6 +50,8 @@ pub(crate) struct Arguments {
     pub(crate) ping_seconds: u64,
     /// The devices it is told to use, separated by commas.
     pub(crate) devices: Option<String>,
+    /// Where what slots hold is written to.
+    pub(crate) slot_folder: Option<PathBuf>,
     /// All of them, as they came.
     pub(crate) words: Vec<String>,
 }
@@ -101,6 +103,7 @@ fn serve(words: &[String]) -> Result<Arguments, String> {
         slots,
         context: number(value(&["-c", "--ctx-size"]), 4096)?,
         devices: value(&["-dev", "--device"]).cloned(),
+        slot_folder: value(&["--slot-save-path"]).map(PathBuf::from),
         ping_seconds: number(value(&["--sse-ping-interval"]), 30)?.into(),
         words: words.to_vec(),
     })

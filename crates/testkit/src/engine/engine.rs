@@ -2,9 +2,12 @@
 use crate::{arguments::Arguments, log::Protocol};
 use motorpool_testkit::Behaviour;
 use serde_json::{Value, json};
-use std::sync::{
-    Arc, Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
@@ -43,6 +46,8 @@ struct Counts {
     aborted: u64,
     tokens: u64,
     last: Option<Value>,
+    /// How often what slots hold was written, and read back.
+    states: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Debug)]
@@ -99,12 +104,18 @@ impl Engine {
         counts.tokens
     }
 
+    /// What a slot holds was written (`save`), or read back (`restore`).
+    pub(crate) fn count_state(&self, what: &'static str) {
+        *lock(&self.counts).states.entry(what).or_default() += 1;
+    }
+
     /// `/fake/requests`.
     pub(crate) fn requests(&self) -> Value {
         let counts = lock(&self.counts);
         json!({
             "received": counts.received, "active": counts.active, "finished": counts.finished,
             "aborted": counts.aborted, "tokens": counts.tokens, "last": counts.last,
+            "states": counts.states,
         })
     }
 

@@ -19,6 +19,7 @@ mod load;
 mod log;
 mod sampler;
 mod server;
+mod state;
 mod stop;
 mod trouble;
 mod wire;

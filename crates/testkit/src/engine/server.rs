@@ -4,7 +4,7 @@ use crate::{
     arguments::Listen,
     embeddings::{self, Shape},
     engine::{Engine, Phase},
-    inference,
+    inference, state,
     wire::Family,
 };
 use bytes::Bytes;
@@ -93,6 +93,10 @@ async fn route(engine: Arc<Engine>, head: Parts, body: Bytes) -> Reply {
         "/slots" => answer::json(StatusCode::OK, &engine.slots()),
         "/metrics" => answer::text(StatusCode::OK, "text/plain; version=0.0.4", engine.metrics()),
         "/models" | "/v1/models" => answer::models(&engine),
+        path if head.method == Method::POST && state::slot(path).is_some() => {
+            let slot = state::slot(path).expect("just seen");
+            state::answer(&engine, slot, head.uri.query().unwrap_or_default(), &body).await
+        }
         _ => match (family, shape) {
             (Some(family), _) => inference::complete(engine, family, shown(&head, &body), body).await,
             (None, Some(shape)) => embeddings::embed(engine, shape, shown(&head, &body), body).await,
