@@ -14,6 +14,7 @@
 //! | [`Vital`] | `vital.rs` | nothing: it only counts |
 //! | [`Lane`], [`Holder`] | `holder.rs` | the same urgency, the same asker |
 //! | [`Snapshot`] | `view.rs`, `lookup.rs` | what outsiders may see at one instant |
+//! | [`ServerUrl`], [`TargetKey`] | `server_url.rs` | the same address; the same server |
 //! | [`Event`] | `event.rs` | one thing that happened |
 mod bytes;
 mod claim;
@@ -24,6 +25,7 @@ mod holder;
 mod key;
 mod lookup;
 mod now;
+mod server_url;
 mod view;
 mod vital;
 
@@ -35,6 +37,7 @@ pub use gate::{CloseIfIdle, Gate, TryEnter};
 pub use holder::{Holder, Lane, LeaseView, PendingView};
 pub use key::{DeviceId, EngineKey, KeyError, ModelId, Spawn};
 pub use now::Now;
+pub use server_url::{ServerUrl, TargetKey, Transport, UrlError};
 pub use view::{
     Endpoint, EntryView, MemoryParts, MemoryView, PartsView, PhaseView, PoolView, SizedFrom, Snapshot, TroubleKind,
     TroubleView, WaiterView,

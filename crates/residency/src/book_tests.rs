@@ -1,0 +1,82 @@
+use super::*;
+use crate::{
+    protection::{ProtectedSet, Protection},
+    resident::{Owner, Phase, assess},
+    testing::key,
+};
+
+fn owned(model: &str, instance: Option<&str>) -> Owned {
+    Owned { key: key("http://h"), model: model.into(), instance: instance.map(str::to_owned), since: 100, by: By::Us }
+}
+
+fn seen(model: &str, instance: Option<&str>) -> Seen {
+    Seen { instance: instance.map(str::to_owned), ..Seen::new(model, Phase::Loaded) }
+}
+
+fn listing(rows: &[Seen]) -> Listing {
+    Listing { rows: rows.to_vec() }
+}
+
+#[test]
+fn another_load_of_the_same_model_is_not_ours() {
+    let mut book = Book::default();
+    book.own(owned("a", Some("1")));
+    assert!(book.owned(&key("http://h/v1"), &seen("a", Some("1"))).is_some());
+    assert!(book.owned(&key("http://h"), &seen("a", Some("2"))).is_none());
+    assert!(book.owned(&key("http://i"), &seen("a", Some("1"))).is_none());
+    book.observe(&key("http://i"), &listing(&[]));
+    assert_eq!(book.entries().count(), 1, "another server's listing says nothing");
+    book.observe(&key("http://h"), &listing(&[seen("a", Some("2"))]));
+    assert_eq!(book.entries().count(), 0);
+}
+
+#[test]
+fn after_a_crash_only_the_very_same_load_is_taken_over() {
+    let written = [owned("a", Some("1")), owned("b", Some("1")), owned("c", None), owned("d", Some("1"))];
+    let there = listing(&[seen("a", Some("1")), seen("b", Some("2")), seen("c", None)]);
+    let mut book = Book::default();
+    book.take_over(&key("http://i"), &written, &there);
+    assert_eq!(book.entries().count(), 0, "that is another server");
+    book.take_over(&key("http://h"), &written, &there);
+    assert_eq!(book.entries().map(|owned| owned.model.as_str()).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn a_model_is_in_use_until_its_last_lease_ends_by_whatever_name() {
+    let (mut book, at) = (Book::default(), key("http://h"));
+    let aliased = Seen { aliases: vec!["x".into()], ..seen("a", None) };
+    assert_eq!(book.used(&at, &aliased), Used::Idle(None));
+    book.begin(&at, "a");
+    book.begin(&at, "x");
+    book.end(Now::from_nanos(5), &at, "a");
+    assert_eq!(book.used(&at, &aliased), Used::InUse);
+    book.end(Now::from_nanos(9), &at, "x");
+    assert_eq!(book.used(&at, &aliased), Used::Idle(Some(Now::from_nanos(9))));
+}
+
+#[test]
+fn a_helpers_load_is_adopted_for_a_known_target_and_then_protected() {
+    let (mut book, at) = (Book::default(), key("http://h"));
+    assert_eq!(book.adopt(owned("a", None), &[key("http://i")]), Adoption::Refused);
+    assert_eq!(book.entries().count(), 0);
+    assert_eq!(book.adopt(owned("a", None), std::slice::from_ref(&at)), Adoption::Taken);
+    let set = ProtectedSet::Known(Vec::new());
+    let residents = assess(&listing(&[seen("a", None), seen("b", None)]), &at, &book, &set);
+    let told: Vec<_> = residents.iter().map(|one| (one.owner, one.protection)).collect();
+    assert_eq!(told, [(Owner::Ours, Protection::Worker), (Owner::Foreign, Protection::None)]);
+    assert_eq!(book.leaving(Leaving::Everything).len(), 1, "released on exit all the same");
+    book.forget(&at, "a");
+    let residents = assess(&listing(&[seen("a", None)]), &at, &book, &set);
+    assert_eq!((residents[0].owner, residents[0].protection), (Owner::Foreign, Protection::None));
+}
+
+#[test]
+fn a_probe_releases_what_became_ours_during_it_and_is_its_own() {
+    let mut book = Book::default();
+    book.own(owned("a", None));
+    book.own(owned("b", None));
+    let at = key("http://h");
+    let n = |since, key: &TargetKey, model| book.leaving(Leaving::Probe { since, key, model }).len();
+    assert_eq!((n(100, &at, "a"), n(101, &at, "a"), n(100, &at, "c"), n(100, &key("http://i"), "a")), (1, 0, 0, 0));
+    assert_eq!(book.leaving(Leaving::Everything).len(), 2);
+}

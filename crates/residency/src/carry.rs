@@ -1,0 +1,305 @@
+//! [`Carry`]: how a plan is carried out, one step at a time, and undone when it fails.
+//!
+//! ```text
+//!   Evict ─► … ─► Load ─► (PutBack ─► Confirm) ─► Done
+//!     │failed       │ rejected for want of room: Evict the next of the fallback, Load again
+//!     └─────────────┴ failed ─► Restore each that went, in eviction order ─► Done with the first error
+//! ```
+//!
+//! Sans-I/O: whoever performs a [`Step`] reports what happened, and gets the next. From the first step on it goes to its
+//! end, whatever becomes of who asked. **R4**.
+use crate::{
+    notice::{Detail, Notice, NoticeKind},
+    protection::Protection,
+    resident::{Listing, Resident},
+};
+use motorpool_vocab::Bytes;
+use std::collections::VecDeque;
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Unload this one.
+    Evict(Resident),
+    /// Load the wanted model, and wait for it.
+    Load,
+    /// Load this one again: it went for a load that failed, or the server displaced it though it is pinned.
+    Restore(Resident),
+    /// List the server: the wanted model must have outlived what was put back.
+    Confirm,
+    /// Nothing: this is how it ended.
+    Done(Ending),
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The wanted model is resident.
+    Loaded,
+    /// It is not, for this reason, whatever was put back.
+    Failed(Failure),
+}
+
+/// Why a step failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The server says that it has no room.
+    #[error("the server has no room: {0}")]
+    Capacity(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What the server holds after a load that succeeded or failed; `None` when it could not be listed.
+pub type After = Option<Listing>;
+
+/// What happened when a step was performed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// It was done; what a [`Step::Load`] or [`Step::Confirm`] left is listed.
+    Well(After),
+    /// It was not.
+    Badly(Failure, After),
+}
+
+/// A change on somebody's server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutation {
+    /// Which.
+    pub kind: MutationKind,
+    /// Of which model.
+    pub model: String,
+}
+
+/// What kind of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MutationKind {
+    /// A model was loaded for a request.
+    Load,
+    /// One of ours was unloaded for another.
+    Evict,
+    /// One that had gone was loaded again.
+    Restore,
+}
+
+#[derive(Clone, Debug)]
+enum Now {
+    Evicting(Resident),
+    Loading,
+    /// Pinned ones that the server displaced by our load.
+    PuttingBack(VecDeque<Resident>),
+    Confirming,
+    Restoring {
+        left: VecDeque<Resident>,
+        why: Failure,
+    },
+}
+
+/// One plan under way.
+#[derive(Clone, Debug)]
+pub struct Carry {
+    model: String,
+    ahead: VecDeque<Resident>,
+    fallback: VecDeque<Resident>,
+    pinned: Vec<Resident>,
+    now: Now,
+    evicted: Vec<Resident>,
+    restored: Vec<String>,
+    unrestored: Vec<String>,
+    first: Option<Failure>,
+    notices: Vec<Notice>,
+    mutations: Vec<Mutation>,
+}
+
+impl Carry {
+    /// Loads `model` once all of `evict` are gone, beside the `residents` that were there.
+    pub fn load(model: &str, evict: Vec<Resident>, residents: &[Resident]) -> (Self, Step) {
+        Self::begin(model, (evict, Vec::new()), residents)
+    }
+
+    /// Loads `model`; each time that the server has no room, one of `fallback` goes.
+    pub fn delegate(model: &str, fallback: Vec<Resident>) -> (Self, Step) {
+        Self::begin(model, (Vec::new(), fallback), &[])
+    }
+
+    fn begin(model: &str, victims: (Vec<Resident>, Vec<Resident>), residents: &[Resident]) -> (Self, Step) {
+        let pinned = |one: &&Resident| one.protection == Protection::Tag && !one.seen.is_called(model);
+        let mut carry = Self {
+            model: model.to_owned(),
+            ahead: victims.0.into(),
+            fallback: victims.1.into(),
+            pinned: residents.iter().filter(pinned).cloned().collect(),
+            now: Now::Loading,
+            evicted: Vec::new(),
+            restored: Vec::new(),
+            unrestored: Vec::new(),
+            first: None,
+            notices: Vec::new(),
+            mutations: Vec::new(),
+        };
+        let step = carry.evict_or_load();
+        (carry, step)
+    }
+
+    /// What happened when the last step was performed; answers with the next. After [`Step::Done`] it stays done.
+    #[must_use]
+    pub fn on_happened(&mut self, happened: Happened) -> Step {
+        match (std::mem::replace(&mut self.now, Now::Loading), happened) {
+            (Now::Evicting(victim), Happened::Well(_)) => {
+                self.mutated(MutationKind::Evict, &victim.seen.id);
+                self.evicted.push(victim);
+                self.evict_or_load()
+            }
+            (Now::Loading, Happened::Well(after)) => self.on_loaded(after.as_ref()),
+            (Now::Loading, Happened::Badly(Failure::Capacity(why), after)) => self.on_full(why, after.as_ref()),
+            (Now::Evicting(_) | Now::Loading | Now::Confirming, Happened::Badly(why, after)) => {
+                self.undo(why, after.as_ref())
+            }
+            (Now::PuttingBack(left), happened) => self.on_put_back(left, &happened),
+            (Now::Confirming, Happened::Well(after)) => self.on_confirmed(after),
+            (Now::Restoring { left, why }, happened) => self.on_restored(left, why, &happened),
+        }
+    }
+
+    /// What is to be told, in order; told once.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// What was changed since the last call.
+    pub fn take_mutations(&mut self) -> Vec<Mutation> {
+        std::mem::take(&mut self.mutations)
+    }
+
+    fn evict_or_load(&mut self) -> Step {
+        if let Some(victim) = self.ahead.pop_front() {
+            self.now = Now::Evicting(victim.clone());
+            return Step::Evict(victim);
+        }
+        self.now = Now::Loading;
+        Step::Load
+    }
+
+    fn on_full(&mut self, why: String, after: Option<&Listing>) -> Step {
+        let why = self.first.get_or_insert(Failure::Capacity(why)).clone();
+        let Some(next) = self.fallback.pop_front() else { return self.undo(why, after) };
+        self.notices.push(Notice {
+            kind: NoticeKind::AboutToEvict,
+            model: next.seen.id.clone(),
+            message: format!("{} is about to be evicted: the server has no room", next.seen.id),
+            detail: Detail { requested_model: Some(self.model.clone()), ..Detail::default() },
+        });
+        self.ahead.push_back(next);
+        self.evict_or_load()
+    }
+
+    fn on_loaded(&mut self, after: Option<&Listing>) -> Step {
+        self.mutated(MutationKind::Load, &self.model.clone());
+        self.tell_displaced();
+        let gone = self.displaced(after);
+        if gone.is_empty() { Step::Done(Ending::Loaded) } else { self.put_back(gone.into()) }
+    }
+
+    /// Pinned ones that were there and are not.
+    fn displaced(&self, after: Option<&Listing>) -> Vec<Resident> {
+        let is_gone = |one: &&Resident| after.is_some_and(|listing| !listing.holds(&one.seen.id));
+        self.pinned.iter().filter(is_gone).cloned().collect()
+    }
+
+    fn put_back(&mut self, left: VecDeque<Resident>) -> Step {
+        let Some(next) = left.front().cloned() else {
+            self.tell_restored();
+            self.now = Now::Confirming;
+            return Step::Confirm;
+        };
+        self.now = Now::PuttingBack(left);
+        Step::Restore(next)
+    }
+
+    fn on_put_back(&mut self, mut left: VecDeque<Resident>, happened: &Happened) -> Step {
+        if let Some(tried) = left.pop_front() {
+            self.settle(&tried, happened);
+        }
+        self.put_back(left)
+    }
+
+    fn on_confirmed(&mut self, after: After) -> Step {
+        match after {
+            Some(listing) if !listing.holds(&self.model) => {
+                let why = "the server displaced it again for a pinned model that was put back".to_owned();
+                Step::Done(Ending::Failed(Failure::Other(why)))
+            }
+            Some(_) | None => Step::Done(Ending::Loaded),
+        }
+    }
+
+    fn undo(&mut self, why: Failure, after: Option<&Listing>) -> Step {
+        let why = self.first.take().unwrap_or(why);
+        let mut left: VecDeque<Resident> = self.evicted.clone().into();
+        left.extend(self.displaced(after));
+        self.restore(left, why)
+    }
+
+    fn restore(&mut self, left: VecDeque<Resident>, why: Failure) -> Step {
+        let Some(next) = left.front().cloned() else {
+            self.tell_restored();
+            return Step::Done(Ending::Failed(why));
+        };
+        self.now = Now::Restoring { left, why };
+        Step::Restore(next)
+    }
+
+    fn on_restored(&mut self, mut left: VecDeque<Resident>, why: Failure, happened: &Happened) -> Step {
+        if let Some(tried) = left.pop_front() {
+            self.settle(&tried, happened);
+        }
+        self.restore(left, why)
+    }
+
+    fn settle(&mut self, tried: &Resident, happened: &Happened) {
+        match happened {
+            Happened::Well(_) => {
+                self.mutated(MutationKind::Restore, &tried.seen.id);
+                self.restored.push(tried.seen.id.clone());
+            }
+            Happened::Badly(..) => self.unrestored.push(tried.seen.id.clone()),
+        }
+    }
+
+    fn mutated(&mut self, kind: MutationKind, model: &str) {
+        self.mutations.push(Mutation { kind, model: model.to_owned() });
+    }
+
+    /// Loud: configured ones went for it.
+    fn tell_displaced(&mut self) {
+        let is_configured = |one: &&Resident| matches!(one.protection, Protection::Config(_));
+        let gone: Vec<&Resident> = self.evicted.iter().filter(is_configured).collect();
+        let Some(Protection::Config(role)) = gone.first().map(|one| one.protection) else { return };
+        let names: Vec<String> = gone.iter().map(|one| one.seen.id.clone()).collect();
+        let vram = gone.iter().filter_map(|one| one.seen.sizes).map(|sizes| sizes.vram);
+        let message = format!("{} (configured for {role}) went for it", names.join(", "));
+        let freed_vram = Some(Bytes::sum(vram)).filter(|freed| !freed.is_zero());
+        let detail = Detail { role: Some(role), swapped_out: names, freed_vram, ..Detail::default() };
+        self.notices.push(Notice { kind: NoticeKind::Swap, model: self.model.clone(), message, detail });
+    }
+
+    /// One notice for all that are back, one for all that are not.
+    fn tell_restored(&mut self) {
+        let (restored, unrestored) = (std::mem::take(&mut self.restored), std::mem::take(&mut self.unrestored));
+        if !restored.is_empty() {
+            let message = format!("{} had gone for it and is back", restored.join(", "));
+            let detail = Detail { restored, ..Detail::default() };
+            self.notices.push(Notice { kind: NoticeKind::Swap, model: self.model.clone(), message, detail });
+        }
+        if !unrestored.is_empty() {
+            let message = format!("{} had gone for it and could not be put back", unrestored.join(", "));
+            let detail = Detail { unrestored, ..Detail::default() };
+            self.notices.push(Notice { kind: NoticeKind::WillNotFit, model: self.model.clone(), message, detail });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "carry_tests.rs"]
+mod tests;

@@ -1,0 +1,156 @@
+use super::*;
+use crate::{
+    protection::Role,
+    resident::{Phase, Seen, Sizes},
+    testing::{ours, protected},
+};
+use proptest::prelude::*;
+
+fn holding(models: &[&str]) -> Listing {
+    Listing { rows: models.iter().map(|&model| Seen::new(model, Phase::Loaded)).collect() }
+}
+
+fn other(why: &str) -> Failure {
+    Failure::Other(why.into())
+}
+
+fn changes(carry: &mut Carry) -> Vec<(MutationKind, String)> {
+    carry.take_mutations().into_iter().map(|one| (one.kind, one.model)).collect()
+}
+
+#[test]
+fn victims_go_in_order_and_then_the_model_is_loaded() {
+    let (mut carry, step) = Carry::load("k", vec![ours("a"), ours("b")], &[]);
+    assert_eq!(step, Step::Evict(ours("a")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Evict(ours("b")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Load);
+    assert_eq!(carry.on_happened(Happened::Well(Some(holding(&["k"])))), Step::Done(Ending::Loaded));
+    let (evict, load) = (MutationKind::Evict, MutationKind::Load);
+    assert_eq!(changes(&mut carry), [(evict, "a".into()), (evict, "b".into()), (load, "k".into())]);
+    assert_eq!(carry.take_notices(), []);
+}
+
+#[test]
+fn a_load_that_fails_restores_in_eviction_order_goes_on_past_failures_and_keeps_its_own_error() {
+    let (mut carry, _) = Carry::load("k", vec![ours("a"), ours("b"), ours("c")], &[]);
+    for _ in 0..3 {
+        let _ = carry.on_happened(Happened::Well(None));
+    }
+    assert_eq!(carry.on_happened(Happened::Badly(other("corrupt"), None)), Step::Restore(ours("a")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Restore(ours("b")));
+    assert_eq!(carry.on_happened(Happened::Badly(other("gone"), None)), Step::Restore(ours("c")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Done(Ending::Failed(other("corrupt"))));
+    let notices = carry.take_notices();
+    let told: Vec<_> = notices.iter().map(|one| (one.kind, &one.detail.restored, &one.detail.unrestored)).collect();
+    let (back, lost, none) = (vec!["a".to_owned(), "c".to_owned()], vec!["b".to_owned()], vec![]);
+    assert_eq!(told, [(NoticeKind::Swap, &back, &none), (NoticeKind::WillNotFit, &none, &lost)]);
+}
+
+#[test]
+fn an_unload_that_fails_restores_what_had_gone_and_only_that() {
+    let (mut carry, _) = Carry::load("k", vec![ours("a"), ours("b")], &[]);
+    let _ = carry.on_happened(Happened::Well(None));
+    assert_eq!(carry.on_happened(Happened::Badly(other("busy"), None)), Step::Restore(ours("a")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Done(Ending::Failed(other("busy"))));
+}
+
+#[test]
+fn a_configured_model_that_went_is_told_loudly_with_its_role_and_bytes() {
+    let mut victim = protected("a", Protection::Config(Role::Memory));
+    victim.seen.sizes = Some(Sizes { total: Bytes::gib(3), vram: Bytes::gib(2) });
+    let (mut carry, _) = Carry::load("k", vec![victim], &[]);
+    let _ = carry.on_happened(Happened::Well(None));
+    let _ = carry.on_happened(Happened::Well(None));
+    let notices = carry.take_notices();
+    assert_eq!(notices.len(), 1);
+    let detail = &notices[0].detail;
+    assert_eq!((notices[0].kind, detail.role), (NoticeKind::Swap, Some(Role::Memory)));
+    assert_eq!((detail.swapped_out.clone(), detail.freed_vram), (vec!["a".to_owned()], Some(Bytes::gib(2))));
+}
+
+#[test]
+fn a_pinned_resident_that_the_server_displaced_is_put_back_once_and_the_model_must_have_survived() {
+    for (after, ending) in [
+        (Some(holding(&["k", "p"])), Ending::Loaded),
+        (
+            Some(holding(&["p"])),
+            Ending::Failed(other("the server displaced it again for a pinned model that was put back")),
+        ),
+    ] {
+        let pinned = protected("p", Protection::Tag);
+        let (mut carry, step) = Carry::load("k", vec![], &[pinned.clone(), ours("a")]);
+        assert_eq!(step, Step::Load);
+        assert_eq!(
+            carry.on_happened(Happened::Well(Some(holding(&["k"])))),
+            Step::Restore(pinned),
+            "the other is not pinned"
+        );
+        assert_eq!(carry.on_happened(Happened::Well(None)), Step::Confirm);
+        assert_eq!(carry.on_happened(Happened::Well(after)), Step::Done(ending));
+    }
+}
+
+#[test]
+fn a_pinned_resident_that_a_failed_load_displaced_is_put_back() {
+    let pinned = protected("p", Protection::Tag);
+    let (mut carry, _) = Carry::load("k", vec![], std::slice::from_ref(&pinned));
+    assert_eq!(carry.on_happened(Happened::Badly(other("corrupt"), Some(holding(&[])))), Step::Restore(pinned));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Done(Ending::Failed(other("corrupt"))));
+}
+
+#[test]
+fn each_capacity_rejection_costs_one_more_and_the_first_is_reported_when_none_is_left() {
+    let full = |why: &str| Happened::Badly(Failure::Capacity(why.into()), None);
+    let (mut carry, step) = Carry::delegate("k", vec![ours("a"), ours("b")]);
+    assert_eq!(step, Step::Load);
+    assert_eq!(carry.on_happened(full("first")), Step::Evict(ours("a")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Load);
+    assert_eq!(carry.on_happened(full("second")), Step::Evict(ours("b")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Load);
+    assert_eq!(carry.on_happened(full("third")), Step::Restore(ours("a")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Restore(ours("b")));
+    let done = Step::Done(Ending::Failed(Failure::Capacity("first".into())));
+    assert_eq!(carry.on_happened(Happened::Well(None)), done);
+    let kinds: Vec<_> = carry.take_notices().into_iter().map(|one| one.kind).collect();
+    assert_eq!(kinds, [NoticeKind::AboutToEvict, NoticeKind::AboutToEvict, NoticeKind::Swap]);
+}
+
+#[test]
+fn anything_but_a_capacity_rejection_costs_nobody_their_place() {
+    let (mut carry, _) = Carry::delegate("k", vec![ours("a")]);
+    let done = Step::Done(Ending::Failed(other("500")));
+    assert_eq!(carry.on_happened(Happened::Badly(other("500"), None)), done);
+}
+
+proptest! {
+    #[test]
+    fn r4_whatever_fails_all_that_went_is_tried_again_in_order(outcomes in proptest::collection::vec(0..3u8, 24)) {
+        let names = ["a", "b", "c"];
+        let (mut carry, mut step) = Carry::delegate("k", names.map(ours).to_vec());
+        let (mut gone, mut tried, mut first) = (Vec::new(), Vec::new(), None);
+        for outcome in outcomes {
+            let why = if outcome == 1 { other("no") } else { Failure::Capacity("full".into()) };
+            let happened = if outcome == 0 { Happened::Well(None) } else { Happened::Badly(why.clone(), None) };
+            match &step {
+                Step::Evict(one) if outcome == 0 => gone.push(one.seen.id.clone()),
+                Step::Restore(one) => tried.push(one.seen.id.clone()),
+                Step::Done(ending) => {
+                    match ending {
+                        Ending::Loaded => prop_assert!(tried.is_empty()),
+                        Ending::Failed(why) => {
+                            prop_assert_eq!(Some(why), first.as_ref());
+                            prop_assert_eq!(&tried, &gone);
+                        }
+                    }
+                    return Ok(());
+                }
+                Step::Load | Step::Evict(_) | Step::Confirm => {}
+            }
+            if outcome != 0 && !matches!(step, Step::Restore(_)) {
+                first.get_or_insert(why);
+            }
+            step = carry.on_happened(happened);
+        }
+        prop_assert!(false, "it comes to an end");
+    }
+}

@@ -1,0 +1,3 @@
+//! We as guests on a real llama-server in router mode, with small real models.
+mod router;
+mod support;
