@@ -2,7 +2,7 @@
 use crate::dice::Dice;
 use motorpool_testkit::{
     Behaviour, Bind, Deaf, End, Environment, Exit, Flood, Grandchild, GraphicsClaim, LineEnd, Load, Moment, Session,
-    Stop, Tokens,
+    State, Stop, Switch, Tokens,
 };
 use motorpool_vocab::{GIB, MIB};
 
@@ -51,9 +51,12 @@ pub(crate) enum Mood {
     Deaf,
     LeavesAStray,
     LosesItsStray,
+    /// Never done with writing what a slot holds.
+    WritesForEver,
+    DiesOfWhatItReadsBack,
 }
 
-const MOODS: [Mood; 12] = [
+const MOODS: [Mood; 14] = [
     Mood::Well,
     Mood::Slow,
     Mood::ExitsAtStart,
@@ -66,6 +69,8 @@ const MOODS: [Mood; 12] = [
     Mood::Deaf,
     Mood::LeavesAStray,
     Mood::LosesItsStray,
+    Mood::WritesForEver,
+    Mood::DiesOfWhatItReadsBack,
 ];
 
 /// The steps of one cycle over so many models, of which the first `n_fake` are fake engines' and are taken mostly.
@@ -98,7 +103,8 @@ impl Mood {
     /// Of an engine that takes so many MiB of a card.
     pub(crate) fn behaviour(self, card_mib: Option<u64>) -> Behaviour {
         let claim = card_mib.map(|mib| GraphicsClaim { bytes: mib * MIB, ..GraphicsClaim::default() });
-        let well = Behaviour { graphics: claim.into_iter().collect(), ..Behaviour::default() };
+        let state = State { bytes: MIB, ..State::default() };
+        let well = Behaviour { graphics: claim.into_iter().collect(), state: state.clone(), ..Behaviour::default() };
         let exit = |at, how| Some(Exit { at, how, log: vec![], first_starts: None });
         let stray = |environment| Some(Grandchild { session: Session::Own, environment, memory: MIB });
         match self {
@@ -127,6 +133,8 @@ impl Mood {
             Self::Deaf => Behaviour { stop: deaf(), ..well },
             Self::LeavesAStray => Behaviour { grandchild: stray(Environment::Inherited), stop: deaf(), ..well },
             Self::LosesItsStray => Behaviour { grandchild: stray(Environment::Cleared), ..well },
+            Self::WritesForEver => Behaviour { state: State { write_hangs: Switch::ON, ..state }, ..well },
+            Self::DiesOfWhatItReadsBack => Behaviour { state: State { read_dies: Switch::ON, ..state }, ..well },
         }
     }
 }

@@ -86,6 +86,7 @@ impl<'a> World<'a> {
             ("stop.polite", "300ms"),
             ("stop.kill", "1s"),
             ("shutdown.grace", "1s"),
+            ("session_state.disk", "4MiB"),
             ("limits.first_result", "2s"),
             ("limits.between_frames", "1s"),
             ("log.level", "debug"),
@@ -260,6 +261,10 @@ impl<'a> World<'a> {
 
     fn ask(&mut self, kind: Kind, mut body: Value) {
         body["max_tokens"] = json!(24);
+        // Most go on with a conversation: what its slot holds is written and read back around it.
+        if self.tally.steps % 4 > 0 {
+            body["user"] = json!(format!("u{}", self.tally.steps % 4));
+        }
         self.requests.send(self.daemon().http(), kind, CHAT.to_owned(), body);
     }
 
