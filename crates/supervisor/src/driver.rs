@@ -169,7 +169,10 @@ impl Driver {
             self.vigil = Some(Vigil::new(question.endpoint.clone(), Arc::clone(&manifest), inference, times));
             self.serve(&mut engine, &manifest, &watched).await
         };
-        with_oom_kills(exit_of(pid, gone, self.told, &manifest), kills, oom_kills().await)
+        let own = gone.oom_kills;
+        // Of two counts of before its death, the later one.
+        let before = kills.max(self.workshop.meter.kills_before_now());
+        with_oom_kills(exit_of(pid, gone, self.told, &manifest), own, (before, oom_kills().await))
     }
 
     /// A socket of its own, or a port that is free now; should somebody else take that, the engine says so.

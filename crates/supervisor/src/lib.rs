@@ -63,6 +63,7 @@ mod settings;
 mod settle;
 mod shell;
 mod sys;
+mod toll;
 mod vigil;
 mod wire;
 
