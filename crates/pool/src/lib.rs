@@ -48,6 +48,7 @@
 mod acquire;
 mod admin;
 mod admission;
+mod asleep;
 mod attempt;
 mod backoff;
 mod breaker;

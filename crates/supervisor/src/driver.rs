@@ -13,6 +13,7 @@ use crate::{
     exchange::exchange,
     handle::Post,
     lookout::Lookout,
+    looks::Looks,
     meter::{Meter, Report, Watched},
     probe::Question,
     pulse::Pulse,
@@ -57,6 +58,7 @@ pub(crate) struct Workshop {
     pub(crate) checker: Checker,
     pub(crate) meter: Arc<Meter>,
     pub(crate) lookout: Arc<Lookout>,
+    pub(crate) looks: Looks,
     pub(crate) probes: ProbeTimes,
 }
 

@@ -51,6 +51,7 @@ mod learned;
 mod lines;
 mod lock;
 mod lookout;
+mod looks;
 mod meter;
 mod nonce;
 mod panics;
