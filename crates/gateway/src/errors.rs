@@ -144,6 +144,17 @@ pub enum Failure {
     /// It was addressed to a name that is not ours.
     #[error("the host `{0}` is not one of this server's; `server.hosts` can allow it")]
     HostNotAllowed(String),
+    /// No key, or none of ours.
+    #[error("{0}")]
+    InvalidKey(&'static str),
+    /// More than its key, or its address, may ask.
+    #[error("{why}")]
+    RateLimited {
+        /// What there was too much of.
+        why: &'static str,
+        /// When it may be tried again, in seconds.
+        seconds: u8,
+    },
     /// Not with these rights.
     #[error("{0}")]
     NotAllowed(&'static str),
@@ -260,6 +271,8 @@ impl Failure {
             Self::UnsupportedMedia(_) => (415, "unsupported_media_type", INVALID, None, Never),
             Self::OriginNotAllowed(_) => (403, "origin_not_allowed", INVALID, None, Never),
             Self::HostNotAllowed(_) => (403, "host_not_allowed", INVALID, None, Never),
+            Self::InvalidKey(_) => (401, "invalid_key", INVALID, None, Never),
+            Self::RateLimited { seconds, .. } => (429, "rate_limited", SERVER, None, After(*seconds)),
             Self::NotAllowed(_) => (403, "not_allowed", INVALID, None, Never),
             Self::NotFound { .. } => (404, "not_found", INVALID, None, Never),
             Self::MethodNotAllowed { .. } => (405, "method_not_allowed", INVALID, None, Never),

@@ -3,7 +3,7 @@ use crate::support::{assert_serves, gate, n_starts, pausing, stream_until, whole
 use motorpool_testkit::{Behaviour, Deaf, Health, Inference, Stop, Switch, Tokens};
 use motorpool_tests::e2e::{
     Daemon, House,
-    talk::{CHAT, PROBES, Said, ask, chat, start_number, until_count},
+    talk::{CHAT, PROBES, Said, ask, chat, until_count},
 };
 use serde_json::{Value, json};
 
