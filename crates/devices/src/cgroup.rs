@@ -77,12 +77,23 @@ pub fn observe_oom_kills(root: &Path) -> Result<Option<u64>, ReadingError> {
         let folder = mount.group_in(&groups).and_then(|group| mount.folders(root, group).into_iter().next());
         let Some(path) = folder.map(|folder| folder.join(mount.version.kills)) else { continue };
         let Some(text) = optional(path.clone())? else { continue };
-        if let Some(count) = text.lines().find_map(|line| line.strip_prefix("oom_kill ")) {
+        if let Some(count) = kills_in(&text) {
             let malformed = ReadingError::Malformed { path, what: "number of kills" };
-            return count.trim().parse().map(Some).map_err(|_| malformed);
+            return count.parse().map(Some).map_err(|_| malformed);
         }
     }
     Ok(None)
+}
+
+/// How many processes of the control group (v2) in `folder`, and of those below it, the kernel has killed for want of
+/// memory. `None` where memory is not this group's to count, or where there is no such group.
+pub fn group_oom_kills(folder: &Path) -> Option<u64> {
+    kills_in(&std::fs::read_to_string(folder.join(V2.kills)).ok()?)?.parse().ok()
+}
+
+/// The count that a file of events holds.
+fn kills_in(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")).map(str::trim)
 }
 
 /// The folder of our own control group of version 2; `None` where there is none, or where it is not shown to us.
@@ -260,6 +271,20 @@ mod tests {
             ("0::/a\n", "1 2 0:3 / /cg/memory rw - cgroup none rw,memory\n"),
         ] {
             assert_eq!(own_group(machine(groups, mounts).path()), None, "{groups} {mounts}");
+        }
+    }
+
+    #[test]
+    fn deaths_in_a_group_are_counted_where_memory_is_its_to_count() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        assert_eq!(group_oom_kills(folder.path()), None);
+        for (text, kills) in [
+            ("low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 1\n", Some(3)),
+            ("low 0\noom 4\n", None),
+            ("oom_kill many\n", None),
+        ] {
+            std::fs::write(folder.path().join("memory.events"), text).expect("written");
+            assert_eq!(group_oom_kills(folder.path()), kills, "{text}");
         }
     }
 

@@ -16,7 +16,7 @@
 //! | [`Prober`] | `prober.rs` | a probe that may block for ever, on its own thread |
 //! | [`Ram`] | `ram.rs`, `cgroup.rs` | `/proc/meminfo`, memory limits of cgroup v1, v2 and hybrid |
 //! | [`MemoryPressure`], [`observe_oom_kills`] | `pressure.rs`, `cgroup.rs` | `/proc/pressure/memory`, `memory.events` |
-//! | [`own_group`], [`group_members`] | `cgroup.rs` | `/proc/self/cgroup`, `cgroup.procs` of version 2 |
+//! | [`own_group`], [`group_members`], [`group_oom_kills`] | `cgroup.rs` | `/proc/self/cgroup`, `cgroup.procs` and `memory.events` of version 2 |
 //! | [`TreeMemory`], [`observe_mapped_files`] | `tree.rs` | `/proc/<pid>/{smaps_rollup,status,maps}` |
 //! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
 //! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
@@ -46,7 +46,7 @@ mod ram;
 mod tree;
 
 pub use amdgpu::Amdgpu;
-pub use cgroup::{group_members, groups_below, observe_oom_kills, own_group};
+pub use cgroup::{group_members, group_oom_kills, groups_below, observe_oom_kills, own_group};
 pub use clock::{boot_id, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use device_list::{EngineDevice, parse_device_list, parse_used_devices};

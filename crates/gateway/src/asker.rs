@@ -1,10 +1,11 @@
 //! Who asks, and how urgently, by a request's own headers: [`Asker`].
 use crate::{
     errors::Failure,
+    keys::{NOT_ITS_MODEL, Rights},
     scan::{Findings, Key},
 };
 use http::HeaderMap;
-use motorpool_catalog::duration_from_text;
+use motorpool_catalog::{Model, duration_from_text};
 use motorpool_pool::{Ask, KeepAlive, Want};
 use motorpool_vocab::{Holder, Lane, ModelId, Now};
 use serde_json::Value;
@@ -14,11 +15,12 @@ use std::time::Duration;
 const NAME_BYTES: usize = 256;
 
 /// Who asks, and how urgently.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Asker {
     pub(crate) holder: Holder,
     priority: Option<i32>,
     keep_alive: Option<KeepAlive>,
+    rights: Option<Rights>,
 }
 
 impl Asker {
@@ -45,7 +47,7 @@ impl Asker {
             parent: text(headers, "x-motorpool-parent")?,
             since: Now::ZERO,
         };
-        Ok(Self { holder, priority, keep_alive: None })
+        Ok(Self { holder, priority, keep_alive: None, rights: None })
     }
 
     /// What its body adds: `keep_alive`; and without a session in its headers, the API's own `user` is one.
@@ -53,6 +55,19 @@ impl Asker {
         self.holder.session = self.holder.session.or_else(|| found.raw(Key::User).and_then(user));
         self.keep_alive = found.raw(Key::KeepAlive).map(keep_alive).transpose()?.flatten();
         Ok(self)
+    }
+
+    /// What its key lets it do, if it came with one.
+    pub(crate) fn with_rights(self, rights: Option<&Rights>) -> Self {
+        Self { rights: rights.cloned(), ..self }
+    }
+
+    /// Refuses a model that is not one of its key's.
+    pub(crate) fn check_model(&self, model: &Model) -> Result<(), Failure> {
+        match &self.rights {
+            Some(rights) if !rights.may_use(model) => Err(Failure::NotAllowed(NOT_ITS_MODEL)),
+            _ => Ok(()),
+        }
     }
 
     /// Its wish for a lease on `model`.

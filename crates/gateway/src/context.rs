@@ -1,5 +1,5 @@
 //! What every request needs: [`Context`].
-use crate::{errors::Failure, retain::BodyStore, settings::GatewaySettings, upstream::Upstream};
+use crate::{errors::Failure, keys::Keyring, retain::BodyStore, settings::GatewaySettings, upstream::Upstream};
 use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
 use motorpool_supervisor::PoolHandle;
 use std::{
@@ -20,6 +20,7 @@ pub(crate) struct Context {
     pub(crate) settings: GatewaySettings,
     pub(crate) bodies: Arc<BodyStore>,
     pub(crate) upstream: Upstream,
+    pub(crate) keys: Keyring,
     /// Somebody with the right to it asked us to end.
     pub(crate) shutdown_asked: Arc<Notify>,
     /// Seconds since 1970 at our start.
@@ -40,6 +41,7 @@ impl Context {
         Self {
             bodies: BodyStore::new(settings.body_limits()),
             upstream: Upstream::new(settings.limits.connect, settings.limits.first_result),
+            keys: Keyring::new(settings.keys.clone()),
             shutdown_asked: Arc::default(),
             started_at: now.as_secs(),
             ids: RequestIds::default(),

@@ -87,6 +87,9 @@ pub enum Failure {
     /// The engine ended before its reply did.
     #[error("the engine ended while it served this request{}", in_brackets(.0.as_ref()))]
     EngineCrashed(Option<FailureClass>),
+    /// It served and did not move any more: it was stopped for that.
+    #[error("the engine did not serve any more and was stopped{}", in_brackets(.0.as_ref()))]
+    EngineUnwell(Option<FailureClass>),
     /// The engine lives and answers nonsense.
     #[error("the engine's reply cannot be read: {0}")]
     EngineUnreadable(String),
@@ -141,6 +144,17 @@ pub enum Failure {
     /// It was addressed to a name that is not ours.
     #[error("the host `{0}` is not one of this server's; `server.hosts` can allow it")]
     HostNotAllowed(String),
+    /// No key, or none of ours.
+    #[error("{0}")]
+    InvalidKey(&'static str),
+    /// More than its key, or its address, may ask.
+    #[error("{why}")]
+    RateLimited {
+        /// What there was too much of.
+        why: &'static str,
+        /// When it may be tried again, in seconds.
+        seconds: u8,
+    },
     /// Not with these rights.
     #[error("{0}")]
     NotAllowed(&'static str),
@@ -241,7 +255,7 @@ impl Failure {
             }
             Self::StartFailed { .. } => (502, "engine_start_failed", SERVER, None, Now),
             Self::BreakerOpen { seconds, .. } => (503, "breaker_open", SERVER, None, After(*seconds)),
-            Self::EngineCrashed(_) => (502, "engine_crashed", SERVER, None, Now),
+            Self::EngineCrashed(_) | Self::EngineUnwell(_) => (502, "engine_crashed", SERVER, None, Now),
             Self::EngineUnreadable(_) => (502, "engine_unreadable", SERVER, None, Never),
             Self::EngineSaid { status, .. } if status.is_client_error() => {
                 (status.as_u16(), "engine_error", INVALID, None, Never)
@@ -257,6 +271,8 @@ impl Failure {
             Self::UnsupportedMedia(_) => (415, "unsupported_media_type", INVALID, None, Never),
             Self::OriginNotAllowed(_) => (403, "origin_not_allowed", INVALID, None, Never),
             Self::HostNotAllowed(_) => (403, "host_not_allowed", INVALID, None, Never),
+            Self::InvalidKey(_) => (401, "invalid_key", INVALID, None, Never),
+            Self::RateLimited { seconds, .. } => (429, "rate_limited", SERVER, None, After(*seconds)),
             Self::NotAllowed(_) => (403, "not_allowed", INVALID, None, Never),
             Self::NotFound { .. } => (404, "not_found", INVALID, None, Never),
             Self::MethodNotAllowed { .. } => (405, "method_not_allowed", INVALID, None, Never),
@@ -386,6 +402,7 @@ mod tests {
             (start(FailureClass::DeviceLost), 503, "device_lost"),
             (Failure::BreakerOpen { message: text(), seconds: 200 }, 503, "breaker_open"),
             (Failure::EngineCrashed(Some(FailureClass::Killed)), 502, "engine_crashed"),
+            (Failure::EngineUnwell(Some(FailureClass::Unresponsive)), 502, "engine_crashed"),
             (Failure::EngineUnreadable(text()), 502, "engine_unreadable"),
             (Failure::EngineSaid { status: StatusCode::NOT_FOUND, text: text() }, 404, "engine_error"),
             (Failure::EngineSaid { status: StatusCode::BAD_GATEWAY, text: text() }, 502, "engine_error"),

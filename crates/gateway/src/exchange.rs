@@ -199,7 +199,8 @@ async fn died(context: &Context, lease: &Lease, broken: Broken) -> Attempt {
     after(broken.cause(&context.handle, lease).await)
 }
 
-/// Only an engine that died by itself is tried again: what was stopped was stopped for a reason.
+/// Only an engine that died by itself is tried again (supervisor.md §3, "a crash in service"): what was stopped was stopped
+/// for a reason. A prompt that wedges an engine would wedge the next one, with all that others have there.
 fn after(failure: Failure) -> Attempt {
     match failure {
         Failure::EngineCrashed(_) => Attempt::Died(failure),

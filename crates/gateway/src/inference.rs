@@ -33,12 +33,13 @@ pub(crate) async fn by_openai(
     let (head, body) = request.into_parts();
     refuse_upgrade(&head.headers)?;
     let named = model_header(&head.headers)?;
-    let asker = Asker::of(&head.headers, id)?;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
     let purpose = Some(which.purpose());
     let expected = Expected { form: Form::Routed, model: named, purpose, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     let model = context.choose(named.into_iter().chain(found.model()))?;
+    asker.check_model(&model)?;
     check_purpose(&model, purpose)?;
     let manifest = context.manifest(&model);
     let assembled = which.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
@@ -82,7 +83,8 @@ pub(crate) async fn by_path(
     check_purpose(&model, purpose)?;
     let query = head.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
     let path_and_query = format!("{}{query}", raw.path);
-    let asker = Asker::of(&head.headers, id)?;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    asker.check_model(&model)?;
     let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();

@@ -32,6 +32,7 @@ mod body;
 mod context;
 mod exchange;
 mod inference;
+pub mod keys;
 mod listen;
 mod loading;
 mod models;

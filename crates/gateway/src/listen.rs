@@ -8,7 +8,7 @@ use crate::{
 use http::{HeaderValue, Request, Response, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{convert::Infallible, future::Future, io, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::Future, io, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
@@ -76,7 +76,7 @@ impl Doorkeeper {
                 () = told(&mut stop) => break,
                 Some(_) = connections.join_next() => {}
                 taken = accept(&listener) => match taken {
-                    Ok(Some(Taken::Tcp(stream))) => self.admit(&mut connections, stream, Door::Address),
+                    Ok(Some(Taken::Tcp(stream, peer))) => self.admit(&mut connections, stream, Door::Address(peer)),
                     Ok(Some(Taken::Unix(stream))) => self.admit(&mut connections, stream, Door::Control),
                     Ok(None) => {}
                     Err(error) => {
@@ -98,7 +98,7 @@ impl Doorkeeper {
         // The operator gets in when everybody else has filled the house.
         let place = match door {
             Door::Control => Ok(None),
-            Door::Address => Arc::clone(&self.places).try_acquire_owned().map(Some),
+            Door::Address(_) => Arc::clone(&self.places).try_acquire_owned().map(Some),
         };
         let keeper = Arc::clone(self);
         if let Ok(place) = place {
@@ -153,7 +153,7 @@ fn full_house() -> Response<ReplyBody> {
 }
 
 enum Taken {
-    Tcp(TcpStream),
+    Tcp(TcpStream, IpAddr),
     Unix(UnixStream),
 }
 
@@ -161,10 +161,10 @@ enum Taken {
 async fn accept(listener: &Listener) -> io::Result<Option<Taken>> {
     match listener {
         Listener::Tcp(listener) => {
-            let (stream, _) = listener.accept().await?;
+            let (stream, peer) = listener.accept().await?;
             // Frames of a stream go out as they come.
             stream.set_nodelay(true)?;
-            Ok(Some(Taken::Tcp(stream)))
+            Ok(Some(Taken::Tcp(stream, peer.ip().to_canonical())))
         }
         Listener::Control(listener) => {
             let (stream, _) = listener.accept().await?;

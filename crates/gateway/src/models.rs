@@ -100,10 +100,13 @@ fn failed_with(entry: &EntryView) -> Option<&'static str> {
     entry.last_exit.as_ref()?.class.map(motorpool_vocab::FailureClass::as_str)
 }
 
-/// Every model.
-pub(crate) fn list(context: &Context) -> List {
+/// Every model that whoever asks may use.
+pub(crate) fn list(context: &Context, may_use: impl Fn(&Model) -> bool) -> List {
     let snapshot = context.handle.snapshot();
-    List { object: "list", data: context.catalog.models().map(|m| row(context, m, &snapshot)).collect() }
+    List {
+        object: "list",
+        data: context.catalog.models().filter(|m| may_use(m)).map(|m| row(context, m, &snapshot)).collect(),
+    }
 }
 
 /// One model.

@@ -40,6 +40,13 @@ pub fn check(uri: &Uri, headers: &HeaderMap, area: Area, allowed: &Allowed) -> R
     check_origin(headers, area, host.as_ref(), allowed)
 }
 
+/// With a valid key: by whatever name and proxy it came, only where a page is from matters.
+pub(crate) fn check_with_key(uri: &Uri, headers: &HeaderMap, area: Area, allowed: &Allowed) -> Result<Asker, Failure> {
+    let host = uri.authority().cloned();
+    let named = || Authority::try_from(headers.get(header::HOST)?.as_bytes()).ok();
+    check_origin(headers, area, host.or_else(named).as_ref(), allowed)
+}
+
 /// A name that anybody could have pointed at us is refused. `None`: HTTP/1.0 without `Host`.
 fn check_host(uri: &Uri, headers: &HeaderMap, allowed: &Allowed) -> Result<Option<Authority>, Failure> {
     let mut hosts = headers.get_all(header::HOST).iter();

@@ -94,6 +94,7 @@ fn unscanned<T>(form: Form, error: &ScanError) -> Result<Option<T>, Failure> {
 /// A body that has not arrived yet must not hold a lease; its model may load.
 fn load(context: &Arc<Context>, name: &str, expected: &Expected<'_>) -> Result<Option<Loading>, Failure> {
     let model = context.choose([name])?;
+    expected.asker.check_model(&model)?;
     check_purpose(&model, expected.purpose)?;
     let Some(ask) = expected.asker.ask_early(model.id.clone()) else { return Ok(None) };
     let context = Arc::clone(context);

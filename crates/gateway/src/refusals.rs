@@ -47,9 +47,8 @@ pub(crate) async fn cause_of_death(handle: &PoolHandle, spawn: Spawn) -> Failure
 fn failure_by(record: &ExitRecord) -> Failure {
     match record.reason {
         StopReason::Shutdown => Failure::ShuttingDown,
-        StopReason::Crash | StopReason::Health | StopReason::LoadTimeout | StopReason::CpuFallback => {
-            Failure::EngineCrashed(record.class)
-        }
+        StopReason::Crash => Failure::EngineCrashed(record.class),
+        StopReason::Health | StopReason::LoadTimeout | StopReason::CpuFallback => Failure::EngineUnwell(record.class),
         StopReason::Evicted
         | StopReason::Idle
         | StopReason::MemoryPressure
@@ -119,9 +118,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_end_is_a_crash_unless_somebody_wanted_it() {
-        let record = |reason| ExitRecord {
+    fn record(reason: StopReason) -> ExitRecord {
+        ExitRecord {
             plan: None,
             spawn: Spawn(1),
             pid: None,
@@ -133,7 +131,20 @@ mod tests {
             class: Some(FailureClass::Killed),
             ever_ready: true,
             tail: vec![],
-        };
+        }
+    }
+
+    #[test]
+    fn only_an_end_that_nobody_wanted_is_one_that_may_be_tried_again() {
+        let crashes: Vec<_> = StopReason::ALL
+            .iter()
+            .filter(|reason| matches!(failure_by(&record(**reason)), Failure::EngineCrashed(_)))
+            .collect();
+        assert_eq!(crashes, [&StopReason::Crash]);
+    }
+
+    #[test]
+    fn an_end_is_a_crash_unless_somebody_wanted_it() {
         for reason in StopReason::ALL {
             let code = failure_by(&record(*reason)).verdict().code;
             let want = match reason {

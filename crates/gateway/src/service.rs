@@ -5,6 +5,7 @@ use crate::{
     errors::{Failure, Shape},
     headers,
     inference::{by_openai, by_path},
+    keys::{NOT_ITS_MODEL, Place, Rights},
     models,
     origin::{self, Asker},
     raw,
@@ -12,17 +13,19 @@ use crate::{
 };
 use axum::Router;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use motorpool_catalog::Model;
 use serde::Serialize;
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Instant};
 use tower::ServiceExt;
 
 /// Where a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     /// An address that any program of this machine reaches, pages in a browser included.
-    Address,
+    Address(IpAddr),
     /// Our own socket: its caller is known to be us.
     Control,
 }
@@ -39,15 +42,13 @@ impl Service {
     pub(crate) async fn respond(
         &self,
         door: Door,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Result<Response<ReplyBody>, Infallible> {
         let id = headers::request_id(request.headers(), || self.context.fresh_id());
         let path = request.uri().path().to_owned();
         let asker = match door {
             Door::Control => Ok(Asker::Direct),
-            Door::Address => {
-                origin::check(request.uri(), request.headers(), area_of(&path), &self.context.settings.allowed)
-            }
+            Door::Address(peer) => self.let_in(&mut request, peer),
         };
         let (asker, answer) = match asker {
             Ok(asker) => {
@@ -61,6 +62,19 @@ impl Service {
         Ok(response)
     }
 
+    /// Who asks over an address. A valid key stands for the name and the proxy that it came by; a page's origin is told in
+    /// any case. Whether we live is everybody's to ask, and a page asks what it may send before it shows a key.
+    fn let_in(&self, request: &mut Request<Incoming>, peer: IpAddr) -> Result<Asker, Failure> {
+        let (path, headers, allowed) = (request.uri().path(), request.headers(), &self.context.settings.allowed);
+        let is_open = matches!(path, "/health" | "/ready") || request.method() == Method::OPTIONS;
+        let rights = if is_open { None } else { self.context.keys.admit(headers, peer, Instant::now())? };
+        let Some(rights) = rights else { return origin::check(request.uri(), headers, area_of(path), allowed) };
+        let asker = origin::check_with_key(request.uri(), headers, area_of(path), allowed)?;
+        rights.check(request.method(), path, headers)?;
+        request.extensions_mut().insert(rights);
+        Ok(asker)
+    }
+
     async fn answer(
         &self,
         door: Door,
@@ -71,11 +85,20 @@ impl Service {
         let id = id.to_str().unwrap_or_default();
         let path = request.uri().path().to_owned();
         match route(request.method(), &path)? {
-            Route::Inference(which) => by_openai(context, which, request, id).await,
-            Route::Raw => by_path(context, request, id).await,
-            Route::Models => Ok(json(StatusCode::OK, &models::list(context))),
+            Route::Inference(which) => {
+                let place = place_of(&request)?;
+                by_openai(context, which, request, id).await.map(|reply| held(reply, place))
+            }
+            Route::Raw => {
+                let place = place_of(&request)?;
+                by_path(context, request, id).await.map(|reply| held(reply, place))
+            }
+            Route::Models => Ok(json(StatusCode::OK, &models::list(context, |model| may_use(&request, model)))),
             Route::Model(name) => {
                 let model = context.choose([raw::decoded(name).as_str()])?;
+                if !may_use(&request, &model) {
+                    return Err(Failure::NotAllowed(NOT_ITS_MODEL));
+                }
                 Ok(json(StatusCode::OK, &models::row(context, &model, &context.handle.snapshot())))
             }
             Route::Health if context.handle.is_turning() => Ok(state(StatusCode::OK, "ok")),
@@ -95,11 +118,34 @@ impl Service {
     }
 }
 
+/// What a key may have at a time, if it came with one.
+fn place_of(request: &Request<Incoming>) -> Result<Option<Place>, Failure> {
+    request.extensions().get::<Rights>().map(|rights| rights.place(Instant::now())).transpose()
+}
+
+/// The place is given back with the last byte.
+fn held(reply: Response<ReplyBody>, place: Option<Place>) -> Response<ReplyBody> {
+    let Some(place) = place else { return reply };
+    reply.map(|body| {
+        boxed(body.map_frame(move |frame| {
+            let _held = &place;
+            frame
+        }))
+    })
+}
+
+fn may_use(request: &Request<Incoming>, model: &Model) -> bool {
+    request.extensions().get::<Rights>().is_none_or(|rights| rights.may_use(model))
+}
+
 /// A failure as a response.
 pub(crate) fn failed(failure: &Failure, shape: Shape) -> Response<ReplyBody> {
     let verdict = failure.verdict();
     let mut response = document(verdict.status, failure.document(shape));
     verdict.write_headers(response.headers_mut());
+    if let Failure::InvalidKey(_) = failure {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     if let Failure::MethodNotAllowed { allow, .. } = failure {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     }

@@ -16,6 +16,8 @@ pub struct GatewaySettings {
     pub defaults: Defaults,
     /// A directory of ours for long bodies.
     pub spool_dir: PathBuf,
+    /// The file of access keys; `None`: there are none.
+    pub keys: Option<PathBuf>,
     /// The addresses served, for people.
     pub listen: Vec<String>,
 }
@@ -32,6 +34,7 @@ impl GatewaySettings {
             loading: config.loading.clone(),
             defaults: config.defaults.clone(),
             spool_dir,
+            keys: None,
             listen: Vec::new(),
         }
     }

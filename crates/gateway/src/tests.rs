@@ -1,4 +1,6 @@
 //! The whole server against engines that do as they are told, and a pool of one engine.
+mod keys;
+
 use crate::{
     Gateway, GatewaySettings, Listener,
     testing::{Engine, Pool, catalog},

@@ -92,6 +92,12 @@ pub(crate) enum Command {
     Denials(Denials),
     /// Look for what could go wrong here, each finding with its cure
     Doctor,
+    /// Make, show and revoke access keys
+    ///
+    /// As soon as there is one, every request over an address needs one; this command line needs none. A running pool takes
+    /// notice within a second.
+    #[command(subcommand)]
+    Key(Key),
     /// Install and verify engines
     #[command(subcommand)]
     Engine(Engine),
@@ -229,6 +235,47 @@ pub(crate) struct Sim {
 pub(crate) struct Denials {
     /// What the daemon wrote to stderr, as text or JSON; `-` is standard input
     pub(crate) log: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Key {
+    /// Make a key and show it, this once; only its hash is kept
+    New(NewKey),
+    /// Show the keys: their names and what they are for
+    List,
+    /// Take a key back
+    Revoke {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewKey {
+    /// Its name, for you
+    pub(crate) name: String,
+    /// What it is for; several with commas
+    #[arg(long, value_delimiter = ',', default_value = "inference")]
+    pub(crate) scope: Vec<Scope>,
+    /// A model it may use, by id; several with commas; without this, all
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub(crate) model: Vec<String>,
+    /// So many requests to models at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) concurrent: Option<u32>,
+    /// So many requests to models in a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) per_minute: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Scope {
+    /// Requests to models
+    Inference,
+    /// Views of the pool
+    Read,
+    /// Everything that changes it
+    Manage,
 }
 
 #[derive(Debug, Subcommand)]

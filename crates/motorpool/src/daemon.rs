@@ -143,7 +143,8 @@ fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Fai
     let spool = dirs.state.join("spool");
     dirs::make_private(&spool)?;
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
-    Ok(GatewaySettings::new(config, name.filter(|name| !name.is_empty()), spool))
+    let settings = GatewaySettings::new(config, name.filter(|name| !name.is_empty()), spool);
+    Ok(GatewaySettings { keys: Some(dirs.keys()), ..settings })
 }
 
 /// What this machine is when its drivers tell of a device that was not there at the start.

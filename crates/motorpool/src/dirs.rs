@@ -83,6 +83,11 @@ impl Dirs {
         Ok(Self { data: base.data_dir().join("motorpool"), config: base.config_dir().join("motorpool"), state, run })
     }
 
+    /// The hashes of access keys.
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.state.join("keys.json")
+    }
+
     /// The control socket of the pool with this state directory, where a daemon of ours makes it.
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.run.join("control.sock")

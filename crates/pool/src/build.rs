@@ -36,13 +36,13 @@ impl Pool {
         }
         let (build, avoid) = (self.number_build(), self.quarantine.avoided());
         let target = &mut self.entries[entry];
-        target.phase = Phase::Checking { build };
+        target.phase = Phase::Checking { build, until: now.after(self.config.check_within) };
         let action = Action::Check { build, key: target.key.clone(), model: target.model.clone(), avoid };
         self.act(action);
     }
 
     pub(crate) fn on_checked(&mut self, now: Now, build: BuildId, result: Result<Facts, StartFault>) {
-        let is_it = |phase: &Phase| matches!(phase, Phase::Checking { build: b } if *b == build);
+        let is_it = |phase: &Phase| matches!(phase, Phase::Checking { build: b, .. } if *b == build);
         let Some(entry) = self.entries.iter().find(|(_, e)| is_it(&e.phase)).map(|(id, _)| id) else { return };
         self.entries[entry].phase = Phase::Idle;
         if !self.is_kept(entry) {
@@ -55,6 +55,22 @@ impl Pool {
                 self.check_broke(entry, &fault);
                 self.fail_start(now, entry, fault);
             }
+        }
+    }
+
+    /// A look whose file system hangs never ends: whoever waits is told, and what it finds after all is nobody's (P4).
+    pub(crate) fn on_due_checks(&mut self, now: Now) {
+        let late = |phase: &Phase| match phase {
+            Phase::Checking { build, until } if *until <= now => Some(*build),
+            _ => None,
+        };
+        for build in self.entries.values().filter_map(|e| late(&e.phase)).collect::<Vec<_>>() {
+            let message = format!(
+                "its program and its model's files could not be looked at within {} s: their file system does not answer",
+                self.config.check_within.as_secs()
+            );
+            let fault = StartFault { class: FailureClass::LoadStalled, message, tail: vec![] };
+            self.on_checked(now, build, Err(fault));
         }
     }
 

@@ -49,7 +49,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) enum Phase {
     Idle,
-    Checking { build: BuildId },
+    Checking { build: BuildId, until: Now },
     WaitsForRoom(Box<Waiting>),
     Admission(Box<Admission>),
     Starting(Loading),

@@ -24,6 +24,8 @@
 //! * **H5** a verdict is of the suspicion it was asked for: what moved meanwhile, or recovered, is not condemned by it. Nor
 //!   is one by an inference that is merely late while it serves others: they share its steps, and it is asked again.
 //!
+//! Time in which nothing ran is no silence (H6, `asleep.rs`).
+//!
 //! Signs are read off the engine's gate at every input, so at least once a second; here is no clock of its own.
 use crate::{
     Action, Pool, StartFault,
@@ -182,6 +184,21 @@ impl Health {
     fn moves(&mut self, now: Now) {
         self.moved_at = now;
         self.misses = 0;
+    }
+
+    /// For so long nothing ran (H6).
+    pub(crate) fn skip(&mut self, gap: Duration) {
+        let later = |at: &mut Now| *at = at.after(gap);
+        [&mut self.moved_at, &mut self.asked_at].into_iter().for_each(later);
+        self.full_since.iter_mut().chain(&mut self.held_at).for_each(later);
+        match &mut self.standing {
+            Standing::Well => {}
+            Standing::Condemned { since } => later(since),
+            Standing::Suspect { since, late, .. } => {
+                later(since);
+                late.iter_mut().flat_map(|late| [&mut late.since, &mut late.last_at]).for_each(later);
+            }
+        }
     }
 
     /// Takes in what came of the question that is out. Whether it was out at all.
@@ -344,7 +361,7 @@ impl Pool {
         let Some(Serving { spawn, gate, .. }) = self.entries[entry].serving() else { return };
         let (spawn, signs) = (*spawn, gate.vital().look());
         let message = "it was stopped because it did not serve any more".to_owned();
-        let fault = StartFault { class: FailureClass::Unknown, message, tail: vec![] };
+        let fault = StartFault { class: FailureClass::Unresponsive, message, tail: vec![] };
         self.service_broke(now, entry, spawn, (fault, signs));
         self.tear_down(now, entry, StopReason::Health);
     }

@@ -268,6 +268,8 @@ pub enum Input {
     GpuPause(Option<GpuPause>),
     /// A deadline is due.
     Tick,
+    /// Since the last input nothing ran: the machine slept, or this process was stopped (H6).
+    Woke,
 }
 
 /// What the loop is to do.

@@ -49,6 +49,7 @@ mod acquire;
 mod admin;
 mod admission;
 mod answer;
+mod asleep;
 mod attempt;
 mod backoff;
 mod breaker;

@@ -37,6 +37,8 @@ pub struct PoolConfig {
     pub drain_wait: Duration,
     /// How long a caller waits in all, unless it says otherwise (10 min).
     pub queue_wait: Duration,
+    /// A look at a program and a model's files that takes longer is given up (60 s): their file system hangs.
+    pub check_within: Duration,
     /// A loading child without any sign of life for so long is killed (60 s).
     pub stall_within: Duration,
     /// A loading child is killed after so long in any case (30 min).
@@ -78,6 +80,7 @@ impl Default for PoolConfig {
             min_residency: Duration::from_secs(10),
             drain_wait: Duration::from_secs(30),
             queue_wait: Duration::from_mins(10),
+            check_within: Duration::from_mins(1),
             stall_within: Duration::from_mins(1),
             load_within: Duration::from_mins(30),
             polite_within: Duration::from_secs(5),
@@ -198,7 +201,7 @@ impl Pool {
     /// Takes one input and everything that is due at `now`; says what is to be done, in order.
     #[must_use]
     pub fn on_event(&mut self, now: Now, input: Input) -> Vec<Action> {
-        self.at = now;
+        let before = std::mem::replace(&mut self.at, now);
         match input {
             Input::Acquire { id, ask } => self.on_acquire(now, id, ask),
             Input::Cancel { id } => self.on_cancel(now, id),
@@ -229,6 +232,7 @@ impl Pool {
             Input::Host(host) => self.on_host(now, host),
             Input::Cards { begun_at, cards } => self.on_cards(now, begun_at, &cards),
             Input::GpuPause(pause) => self.gpu_pause = pause,
+            Input::Woke => self.on_woke(now, before),
             Input::Tick => {}
         }
         self.on_due(now);
@@ -283,20 +287,22 @@ impl Pool {
                 Admitting::Looks { until, .. } => Some(until),
                 Admitting::WaitsForSlot | Admitting::AwaitsMemory => None,
             },
-            Phase::Idle | Phase::Checking { .. } | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
+            Phase::Checking { until, .. } => Some(*until),
+            Phase::Idle | Phase::WaitsForRoom(_) | Phase::Stopping { .. } => None,
         });
         let machine = self.sights.trust_ends().chain(self.reclaims.deadlines()).chain(self.condemned.values().copied());
         let own = self.protection_ends().chain(self.upkeep_ends()).chain(self.health_ends()).chain(self.write_ends());
         tickets.chain(teardowns).chain(phases).chain(own).chain(machine).min()
     }
 
-    /// Does what is due: each kind of deadline in one place, in the order sights, tickets, loads, drains,
+    /// Does what is due: each kind of deadline in one place, in the order sights, tickets, looks, loads, drains,
     /// teardowns, reclaims.
     fn on_due(&mut self, now: Now) {
         self.on_due_sights(now);
         self.on_due_chances(now);
         self.watch_health(now);
         self.on_due_tickets(now);
+        self.on_due_checks(now);
         self.on_due_loads(now);
         self.on_due_looks(now);
         self.on_due_proofs(now);

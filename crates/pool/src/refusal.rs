@@ -130,6 +130,7 @@ const fn cure_of(class: FailureClass) -> Option<&'static str> {
         | FailureClass::Assertion
         | FailureClass::Killed
         | FailureClass::LoadStalled
+        | FailureClass::Unresponsive
         | FailureClass::Unknown => return None,
     })
 }

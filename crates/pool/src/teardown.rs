@@ -209,6 +209,8 @@ fn record_of(now: Now, spawn: Spawn, ends: (Now, StopReason, EverReady), exit: E
         class: exit.class.or(match reason {
             StopReason::Crash => Some(FailureClass::Unknown),
             StopReason::CpuFallback => Some(FailureClass::CpuFallback),
+            StopReason::Health => Some(FailureClass::Unresponsive),
+            StopReason::LoadTimeout => Some(FailureClass::LoadStalled),
             _ => None,
         }),
         ever_ready: ever_ready == EverReady::Yes,

@@ -5,7 +5,7 @@
 //! outside and puts the engine in before exec. Where none can be made (version 1 only, a folder that is not ours) there
 //! is none, and the other nets do. Its name holds the nonce, so what a journal names is ours or nobody's.
 use crate::nonce::Nonce;
-use motorpool_devices::{group_members, groups_below};
+use motorpool_devices::{group_members, group_oom_kills, groups_below};
 use std::{
     fs::{self, File},
     io::{self, Write as _},
@@ -46,6 +46,11 @@ impl Cgroup {
     /// Who is in it. Zombies are not.
     pub(crate) fn members(&self) -> Vec<u32> {
         group_members(&self.0)
+    }
+
+    /// How many of it the kernel killed for want of memory, where that is counted.
+    pub(crate) fn oom_kills(&self) -> Option<u64> {
+        group_oom_kills(&self.0)
     }
 
     /// Removes it with the groups below it. Whether it is still there, for somebody is in it.

@@ -13,6 +13,7 @@ use crate::{
     handle::Post,
     keeping::Keeping,
     lookout::Lookout,
+    looks::Looks,
     meter::{Meter, Report, Watched},
     order::{log_launch, order_of},
     probe::Question,
@@ -59,6 +60,7 @@ pub(crate) struct Workshop {
     pub(crate) checker: Checker,
     pub(crate) meter: Arc<Meter>,
     pub(crate) lookout: Arc<Lookout>,
+    pub(crate) looks: Looks,
     pub(crate) probes: ProbeTimes,
     pub(crate) state_files: Arc<StateFiles>,
 }
@@ -193,7 +195,10 @@ impl Driver {
             self.vigil = Some(Vigil::new(question.endpoint.clone(), Arc::clone(&manifest), inference, times));
             self.serve(&mut engine, &manifest, &watched).await
         };
-        with_oom_kills(exit_of(pid, gone, self.told, &manifest), kills, oom_kills().await)
+        let own = gone.oom_kills;
+        // Of two counts of before its death, the later one.
+        let before = kills.max(self.workshop.meter.kills_before_now());
+        with_oom_kills(exit_of(pid, gone, self.told, &manifest), own, (before, oom_kills().await))
     }
 
     /// A socket of its own, or a port that is free now; should somebody else take that, the engine says so.

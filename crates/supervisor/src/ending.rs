@@ -31,11 +31,16 @@ pub(crate) async fn oom_kills() -> Option<u64> {
     kills.ok()?.ok()?
 }
 
-/// A kill that nobody ordered, while the kernel killed for want of memory, was one of those.
-pub(crate) fn with_oom_kills(exit: Exit, before: Option<u64>, after: Option<u64>) -> Exit {
+/// A kill that nobody ordered, while the kernel killed for want of memory, was one of those. The count of its own control
+/// group says so for sure; without one, that of all of ours before its death and after.
+pub(crate) fn with_oom_kills(exit: Exit, own: Option<u64>, (before, after): (Option<u64>, Option<u64>)) -> Exit {
     let killed = exit.class == Some(FailureClass::Killed) && exit.signal == Some(libc::SIGKILL);
     let rose = before.zip(after).is_some_and(|(before, after)| after > before);
-    if killed && rose { Exit { class: Some(FailureClass::OutOfHostMemory), ..exit } } else { exit }
+    if killed && own.map_or(rose, |own| own > 0) {
+        Exit { class: Some(FailureClass::OutOfHostMemory), ..exit }
+    } else {
+        exit
+    }
 }
 
 /// A child that never ran. What is wrong stands where its last line would.
@@ -121,9 +126,9 @@ mod tests {
 
     #[test]
     fn a_kill_while_the_kernel_killed_for_memory_is_one_of_those_and_no_other_end_is() {
-        let class = |signal, (before, after)| {
+        let class = |signal, of_all| {
             let exit = exit_of(1, signalled(signal, "x"), Told::Nothing, &manifest());
-            with_oom_kills(exit, before, after).class
+            with_oom_kills(exit, None, of_all).class
         };
         assert_eq!(class(libc::SIGKILL, (Some(1), Some(2))), Some(FailureClass::OutOfHostMemory));
         for counted in [(Some(1), Some(1)), (None, Some(1)), (Some(1), None)] {
@@ -131,6 +136,18 @@ mod tests {
         }
         assert_eq!(class(libc::SIGTERM, (Some(1), Some(2))), Some(FailureClass::Killed));
         assert_eq!(class(libc::SIGABRT, (Some(1), Some(2))), Some(FailureClass::Assertion));
+    }
+
+    #[test]
+    fn its_own_group_knows_better_than_the_count_of_all() {
+        let class = |own, of_all| {
+            let exit = exit_of(1, signalled(libc::SIGKILL, "x"), Told::Nothing, &manifest());
+            with_oom_kills(exit, own, of_all).class
+        };
+        let rose = (Some(1), Some(2));
+        assert_eq!(class(Some(0), rose), Some(FailureClass::Killed), "another of ours died for want of memory");
+        assert_eq!(class(Some(1), rose), Some(FailureClass::OutOfHostMemory));
+        assert_eq!(class(Some(1), (None, None)), Some(FailureClass::OutOfHostMemory));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!   be used is done without. What is lost is an estimate.
 //! * What was learned before a question is in its answer.
 //! * At most [`MOST_ROWS`] lessons are kept; the ones that were not used for longest go.
-//! * What a death by memory said holds for a day: who had the memory then is not known, and where it keeps a plan from
+//! * What a death by memory said holds for an hour: who had the memory then is not known, and where it keeps a plan from
 //!   being tried, nothing else could ever take it back.
 mod book;
 mod file;

@@ -52,6 +52,7 @@ mod learned;
 mod lines;
 mod lock;
 mod lookout;
+mod looks;
 mod meter;
 mod nonce;
 mod order;
@@ -67,6 +68,7 @@ mod shelf;
 mod shell;
 mod state_files;
 mod sys;
+mod toll;
 mod vigil;
 mod wire;
 

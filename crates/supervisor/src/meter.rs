@@ -26,10 +26,11 @@ use crate::{
     handle::Post,
     protocol::{ProcessId, Source},
     shell::post,
+    toll::Toll,
 };
 use motorpool_devices::{
     Prober, ProcessFacts, descendants_in, foreign_ram, now, observe_mapped_files, observe_memory_pressure,
-    observe_private, observe_ram, processes,
+    observe_oom_kills, observe_private, observe_ram, processes,
 };
 use motorpool_gguf::Reported;
 use motorpool_pool::{Input, Measured, MemorySight};
@@ -60,6 +61,7 @@ const DEPARTS_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Meter {
     trees: Mutex<BTreeMap<Spawn, Tree>>,
     departed: Mutex<BTreeMap<Spawn, Departed>>,
+    toll: Mutex<Toll>,
     nudge: Notify,
 }
 
@@ -116,6 +118,11 @@ impl Meter {
         Watched { meter: Arc::clone(self), spawn }
     }
 
+    /// How often the kernel had killed for want of memory before a death whose news comes now.
+    pub(crate) fn kills_before_now(&self) -> Option<u64> {
+        self.toll.lock().before(now())
+    }
+
     /// Whose processes are whose among all of `table`, those of engines that ended just now included.
     pub(crate) fn ours(&self, table: &[ProcessFacts], at: Now) -> BTreeMap<Spawn, Ours> {
         let mut trees = self.trees.lock();
@@ -164,6 +171,9 @@ impl Meter {
 
     /// Reads everything. Blocks.
     fn observe(&self) -> Round {
+        if let Ok(Some(kills)) = observe_oom_kills(root()) {
+            self.toll.lock().count(now(), kills);
+        }
         let trees = self.trees.lock().clone();
         let before = observe_trees(&trees);
         let ram = observe_ram(root()).inspect_err(|error| tracing::debug!(%error, "system memory cannot be read"));

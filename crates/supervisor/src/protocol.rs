@@ -105,6 +105,8 @@ pub struct Gone {
     pub tail: Vec<String>,
     /// How many lines are missing after the last that was forwarded.
     pub n_dropped: u32,
+    /// How many of its own control group the kernel killed for want of memory; `None`: nobody counted.
+    pub oom_kills: Option<u64>,
 }
 
 impl Message for Order {
@@ -195,6 +197,7 @@ impl Message for Report {
                 put_option(gone.signal, put_i32, out);
                 put_list(&gone.tail, |line, out| put_text(line, out), out);
                 put_u32(gone.n_dropped, out);
+                put_option(gone.oom_kills, put_u64, out);
                 71
             }
         }
@@ -216,6 +219,7 @@ impl Message for Report {
                 signal: payload.option(Reader::i32)?,
                 tail: payload.list(Reader::text)?,
                 n_dropped: payload.u32()?,
+                oom_kills: payload.option(Reader::u64)?,
             }),
             other => return Err(WireError::Kind(other)),
         })
@@ -287,8 +291,11 @@ mod tests {
             any::<i32>().prop_map(|errno| Report::ExecFailed { errno }),
             (".*", any::<i32>()).prop_map(|(what, errno)| Report::Failed { what, errno }),
             (source, ".*", any::<u32>()).prop_map(|(source, text, n_dropped)| Report::Line { source, text, n_dropped }),
-            (any::<Option<i32>>(), any::<Option<i32>>(), vec(".*", 0..4), any::<u32>())
-                .prop_map(|(code, signal, tail, n_dropped)| Report::Gone(Gone { code, signal, tail, n_dropped })),
+            (any::<(Option<i32>, Option<i32>, u32, Option<u64>)>(), vec(".*", 0..4)).prop_map(
+                |((code, signal, n_dropped, oom_kills), tail)| {
+                    Report::Gone(Gone { code, signal, tail, n_dropped, oom_kills })
+                }
+            ),
         ]
     }
 

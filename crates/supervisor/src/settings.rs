@@ -6,6 +6,7 @@ use crate::{
     handle::{Shared, open_handle},
     incidents::Incidents,
     lookout::{Devices, Lookout},
+    looks::Looks,
     panics::Panics,
     shell::{Outside, Shell, post},
     state_files::StateFiles,
@@ -87,9 +88,10 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let notebook = Notebook::open(&state);
     let checker = Checker::new(discover, locate, calibrate).with_lessons(notebook.clone());
     let meter = Arc::default();
+    let looks = Looks::default();
     let state_files = Arc::new(StateFiles::open(state.join("slots"), state_disk));
     let workshop =
-        Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, probes, state_files };
+        Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, looks, probes, state_files };
     let incidents = Incidents::at(state.join("incidents.jsonl"));
     let outside = Outside { shared, snapshots, on_denial, notebook, incidents };
     let pause = panics.observe(SystemTime::now(), motorpool_devices::now());

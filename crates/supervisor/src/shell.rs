@@ -4,9 +4,11 @@
 //! awaited here; its completion is a post. A due deadline goes before a full inbox.
 use crate::{
     Notebook,
+    check::sentence,
     driver::{Command, Driver, Workshop},
     handle::{Lease, Notices, Post, Shared, Warm},
     incidents::{ExitLine, Incidents},
+    looks::NoLook,
     settings::OnDenial,
 };
 use motorpool_catalog::Model;
@@ -29,6 +31,8 @@ use tokio::{
 
 /// The loop turns at least so often, so that one that does not can be told.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A loop that did not turn for so long did not run.
+const ASLEEP: Duration = Duration::from_secs(10);
 /// With posts without end, the outside view is renewed so often at least.
 const SHOWN_WITHIN: Duration = Duration::from_millis(100);
 
@@ -51,6 +55,8 @@ pub(crate) struct Shell {
     shown_at: Instant,
     /// The deadline that was last told as due.
     ticked: Option<Now>,
+    /// When the pool was told something last.
+    turned_at: Now,
 }
 
 /// Who is told what happens.
@@ -70,8 +76,8 @@ type Mailbox = (mpsc::WeakUnboundedSender<Post>, mpsc::UnboundedReceiver<Post>);
 impl Shell {
     pub(crate) fn new(pool: Pool, (inbox, posts): Mailbox, workshop: Arc<Workshop>, outside: Outside) -> Self {
         let (askers, drivers) = (HashMap::new(), HashMap::new());
-        let mut shell =
-            Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at: Instant::now(), ticked: None };
+        let (shown_at, ticked, turned_at) = (Instant::now(), None, now());
+        let mut shell = Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at, ticked, turned_at };
         // Whoever looks before the first post finds the budget.
         shell.show();
         shell
@@ -126,6 +132,9 @@ impl Shell {
     }
 
     fn take(&mut self, post: Post) {
+        if nothing_ran(self.turned_at, now()) {
+            self.feed(Input::Woke);
+        }
         let input = match post {
             Post::Input(input) => input,
             Post::Lease { id, ask, answer, notices } => {
@@ -150,7 +159,12 @@ impl Shell {
             Input::Gone { spawn, .. } => drop(self.drivers.remove(spawn)),
             _ => {}
         }
-        let actions = self.pool.on_event(now(), input);
+        self.feed(input);
+    }
+
+    fn feed(&mut self, input: Input) {
+        self.turned_at = now();
+        let actions = self.pool.on_event(self.turned_at, input);
         // Before anybody is answered: they find a view no older than the answer.
         if self.posts.is_empty() || self.shown_at.elapsed() >= SHOWN_WITHIN || actions.iter().any(is_answer) {
             self.show();
@@ -211,10 +225,11 @@ impl Shell {
     fn check(&self, build: BuildId, model: Arc<Model>, avoid: Arc<BTreeSet<Build>>) {
         let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
         tokio::spawn(async move {
-            let checked = spawn_blocking(move || workshop.check(&model, &avoid)).await;
-            let broken = |error: tokio::task::JoinError| StartFault {
+            let looks = workshop.looks.clone();
+            let checked = looks.at(move || workshop.check(&model, &avoid)).await;
+            let broken = |error: NoLook| StartFault {
                 class: FailureClass::Unknown,
-                message: format!("looking at the model failed: {error}"),
+                message: format!("looking at the model failed: {}", sentence(&error)),
                 tail: vec![],
             };
             post(&inbox, Input::Checked { build, result: checked.unwrap_or_else(|error| Err(broken(error))) });
@@ -224,6 +239,7 @@ impl Shell {
     /// What would become of launches is asked once all of them were looked at.
     fn look_at(&self, id: RequestId, launches: Vec<(EngineKey, Arc<Model>)>) {
         let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
+        let looks = workshop.looks.clone();
         let looked = move || {
             // Each model once, however many copies of it.
             let mut seen: HashMap<*const Model, Result<Facts, StartFault>> = HashMap::new();
@@ -236,7 +252,7 @@ impl Shell {
         };
         tokio::spawn(async move {
             // A look that broke off is answered too: with nothing.
-            let prospects = spawn_blocking(looked).await.unwrap_or_default();
+            let prospects = looks.at(looked).await.unwrap_or_default();
             post(&inbox, Input::Consider { id, prospects });
         });
     }
@@ -334,6 +350,11 @@ impl Outside {
         }
         self.shared.remember(record.clone());
     }
+}
+
+/// The loop turns each second, so that a longer gap means that it could not: the machine slept, or we were stopped.
+fn nothing_ran(turned_at: Now, now: Now) -> bool {
+    now.since(turned_at) >= ASLEEP
 }
 
 fn is_answer(action: &Action) -> bool {

@@ -96,6 +96,8 @@ named! {
         Killed = "killed",
         /// No progress within the stall limit, or not ready within the cap.
         LoadStalled = "load-stalled",
+        /// It served, and then did not answer, move or infer any more: it was stopped for that.
+        Unresponsive = "unresponsive",
         /// None of the others.
         Unknown = "unknown",
     }

@@ -3,7 +3,7 @@ use crate::support::{assert_serves, gate, n_starts, pausing, stream_until, whole
 use motorpool_testkit::{Behaviour, Deaf, Health, Inference, Stop, Switch, Tokens};
 use motorpool_tests::e2e::{
     Daemon, House,
-    talk::{CHAT, PROBES, Said, ask, chat, start_number, until_count},
+    talk::{CHAT, PROBES, Said, ask, chat, until_count},
 };
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ async fn a_stream_in_which_nothing_moves_is_cut_with_a_typed_error_and_the_next_
 }
 
 #[tokio::test]
-async fn a_request_that_heard_nothing_of_a_hung_engine_is_asked_once_more_of_the_next_one() {
+async fn a_request_on_an_engine_that_was_stopped_because_it_hung_hangs_no_second_one() {
     let mut house = House::new();
     let go_on = gate(&house, "go-on");
     house.set("health.silent", "500ms");
@@ -95,11 +95,14 @@ async fn a_request_that_heard_nothing_of_a_hung_engine_is_asked_once_more_of_the
         let http = daemon.http();
         async move { http.post(CHAT, &chat("a", "hello")).await.expect("an answer") }
     });
-    start_number(&model, 2).await;
-    go_on.open().expect("opened");
     let answer = asked.await.expect("no panic");
-    assert_eq!(Said::read(&answer.text()), Said::whole("hello", 8));
-    assert_eq!(n_starts(&model), 2);
+    assert_eq!(answer.status.as_u16(), 502, "{}", answer.text());
+    assert_eq!(answer.headers["x-motorpool-code"], "engine_crashed");
+    assert!(answer.text().contains("unresponsive"), "{}", answer.text());
+    assert_eq!(last_exit(&daemon).await["class"], json!("unresponsive"));
+    assert_eq!(n_starts(&model), 1);
+    go_on.open().expect("opened");
+    assert_serves(&daemon, "a").await;
     daemon.stop().await;
 }
 

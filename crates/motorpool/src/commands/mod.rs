@@ -3,6 +3,7 @@ mod denials;
 mod doctor;
 mod engine;
 mod events;
+mod key;
 mod load;
 mod logs;
 mod model;
@@ -46,6 +47,7 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Plan(command) => plan::plan((&dirs, &client), out, (settings()?, command)).await,
         Command::Explain(command) => plan::explain((&dirs, &client), out, (settings()?, command)).await,
         Command::Doctor => doctor::perform(&dirs, out, config).await,
+        Command::Key(command) => key::perform(&dirs, out, command),
         Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,
         Command::Model(command) => model::perform(&dirs, out, (settings()?, command)).await,
     }

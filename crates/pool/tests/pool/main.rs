@@ -1,5 +1,6 @@
 //! The pool from outside: one trace per edge of its diagram, and its invariants over random traces.
 mod admissions;
+mod asleep;
 mod attempts;
 mod cards;
 mod closing;

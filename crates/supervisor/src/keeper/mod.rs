@@ -313,7 +313,7 @@ impl Keeper {
             Stage::Over(Ended::Signal(signal)) => (None, Some(signal)),
             _ => (None, None),
         };
-        Report::Gone(Gone { code, signal, tail: self.record.tail(), n_dropped })
+        Report::Gone(Gone { code, signal, tail: self.record.tail(), n_dropped, oom_kills: self.tree.oom_kills() })
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Tree {
     group: Option<Cgroup>,
     /// The environment entry that marks the tree.
     mark: String,
+    /// How many of its group the kernel killed for want of memory, as last read: the count goes with the group.
+    oom_kills: Option<u64>,
 }
 
 /// The engine's first process, which leads its group.
@@ -38,11 +40,22 @@ pub(super) enum Swept {
 
 impl Tree {
     pub(super) fn new(leader: u32, nonce: &Nonce, group: Option<Cgroup>) -> Self {
-        Self { keeper: std::process::id(), leader: Leader::Unreaped(leader), group, mark: nonce.entry() }
+        Self {
+            keeper: std::process::id(),
+            leader: Leader::Unreaped(leader),
+            group,
+            mark: nonce.entry(),
+            oom_kills: None,
+        }
     }
 
     pub(super) fn is_leader(&self, pid: u32) -> bool {
         matches!(self.leader, Leader::Unreaped(leader) if leader == pid)
+    }
+
+    /// How many of it the kernel killed for want of memory; `None`: nobody counted.
+    pub(super) fn oom_kills(&self) -> Option<u64> {
+        self.oom_kills
     }
 
     /// Signals the first process alone.
@@ -61,6 +74,7 @@ impl Tree {
             group.kill();
         }
         self.kill_process_group();
+        self.oom_kills = self.group.as_ref().and_then(Cgroup::oom_kills).or(self.oom_kills);
         let n_alive = self.members().iter().filter(|member| self.end_member(member) == Member::Alive).count();
         if n_alive > 0 {
             return Swept::Remains;

@@ -7,7 +7,7 @@ use super::{
 use motorpool_pool::{Experience, Lesson, Lessons, News};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// For so many seconds a death counts.
+/// For so many seconds a death counts: an hour.
 const DEATH_HOLDS: u64 = 60 * 60;
 
 /// All lessons; of those with a file, that file holds the same.

@@ -1,0 +1,151 @@
+//! Access keys, over the whole server.
+use super::{CHAT, END, Server, delta};
+use crate::{
+    keys::file::{self, KeyRecord, Scope},
+    testing::{Engine, Pool},
+};
+use serde_json::{Value, json};
+
+struct House {
+    server: Server,
+    engine: Engine,
+    folder: tempfile::TempDir,
+    _pool: Pool,
+}
+
+impl House {
+    /// A server with one key for each of these.
+    async fn with(keys: &[(&str, KeyRecord)]) -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("keys.json");
+        for (key, record) in keys {
+            file::add(&path, KeyRecord { hash: file::hash_of(key), ..record.clone() }).expect("writable");
+        }
+        let engine = Engine::start();
+        let pool = Pool::of(&engine);
+        let server = Server::start(&pool, |settings| settings.keys = Some(path)).await;
+        Self { server, engine, folder, _pool: pool }
+    }
+
+    async fn chat(&self, headers: &str) -> (u16, String) {
+        self.engine.stream(&[&delta("hello"), END]);
+        let reply = self.server.post(CHAT, headers, &ask()).await;
+        (reply.status, code_of(&reply.head))
+    }
+
+    async fn get(&self, path: &str, headers: &str) -> u16 {
+        self.server.get(path, headers).await.status
+    }
+}
+
+fn ask() -> Value {
+    json!({"model": "m", "messages": []})
+}
+
+fn code_of(head: &str) -> String {
+    let line = head.lines().find_map(|line| line.strip_prefix("x-motorpool-code: "));
+    line.unwrap_or_default().to_owned()
+}
+
+fn of(name: &str, scopes: &[Scope]) -> KeyRecord {
+    let (hash, scopes) = (String::new(), scopes.to_vec());
+    KeyRecord { name: name.into(), hash, scopes, models: vec![], concurrent: None, per_minute: None }
+}
+
+fn bearer(key: &str) -> String {
+    format!("authorization: Bearer {key}\r\n")
+}
+
+#[tokio::test]
+async fn as_soon_as_there_is_a_key_every_request_needs_one_in_any_of_three_headers() {
+    let house = House::with(&[("mp_a", of("a", &[Scope::Inference]))]).await;
+    for (headers, status, code) in [
+        ("", 401, "invalid_key"),
+        ("authorization: Bearer mp_b\r\n", 401, "invalid_key"),
+        ("authorization: Basic mp_a\r\n", 401, "invalid_key"),
+        ("authorization: Bearer mp_a\r\nx-api-key: mp_b\r\n", 401, "invalid_key"),
+        ("authorization: bearer mp_a\r\n", 200, ""),
+        ("x-api-key: mp_a\r\n", 200, ""),
+        ("api-key: mp_a\r\nauthorization: Bearer mp_a\r\n", 200, ""),
+    ] {
+        assert_eq!(house.chat(headers).await, (status, code.to_owned()), "K1: {headers}");
+    }
+    let refused = house.server.get("/v1/models", "").await;
+    assert!(refused.head.contains("www-authenticate: bearer"), "{}", refused.head);
+    assert_eq!((house.get("/health", "").await, house.get("/api/motorpool/v1/status", "").await), (200, 401));
+}
+
+#[tokio::test]
+async fn a_key_may_do_what_its_scopes_say() {
+    let keys = [("i", of("i", &[Scope::Inference])), ("r", of("r", &[Scope::Read])), ("m", of("m", &[Scope::Manage]))];
+    let house = House::with(&keys).await;
+    let status = "/api/motorpool/v1/status";
+    for (key, chat, models, view, change) in
+        [("i", 200, 200, 403, 403), ("r", 403, 200, 200, 403), ("m", 403, 200, 200, 404)]
+    {
+        let shown = bearer(key);
+        assert_eq!(house.chat(&shown).await.0, chat, "{key}");
+        assert_eq!(house.get("/v1/models", &shown).await, models, "{key}");
+        assert_eq!(house.get(status, &shown).await, view, "{key}");
+        let path = "/api/motorpool/v1/models/none/load";
+        assert_eq!(house.server.post(path, &shown, &json!({})).await.status, change, "{key}");
+    }
+    let urgent = bearer("i") + "x-motorpool-priority: 1\r\n";
+    assert_eq!(house.chat(&urgent).await, (403, "not_allowed".to_owned()));
+}
+
+#[tokio::test]
+async fn a_key_for_some_models_sees_and_uses_no_others() {
+    let only = KeyRecord { models: vec!["org/m".into()], ..of("a", &[Scope::Inference]) };
+    let house = House::with(&[("mp_a", only)]).await;
+    let shown = bearer("mp_a");
+    assert_eq!(house.chat(&shown).await, (403, "not_allowed".to_owned()));
+    assert_eq!(house.server.post("/m/m/v1/chat/completions", &shown, &ask()).await.status, 403);
+    let list = house.server.get("/v1/models", &shown).await.json();
+    assert_eq!(
+        list["data"].as_array().map(|rows| rows.iter().map(|row| row["id"].clone()).collect()),
+        Some(vec![json!("org/m")])
+    );
+    assert_eq!(house.get("/v1/models/m", &shown).await, 403);
+}
+
+#[tokio::test]
+async fn what_a_key_may_ask_in_a_minute_is_counted_for_it_alone() {
+    let few = KeyRecord { per_minute: Some(2), ..of("few", &[Scope::Inference]) };
+    let house = House::with(&[("few", few), ("other", of("other", &[Scope::Inference]))]).await;
+    for want in [(200, ""), (200, ""), (429, "rate_limited")] {
+        assert_eq!(house.chat(&bearer("few")).await, (want.0, want.1.to_owned()), "K2");
+    }
+    let refused = house.server.post(CHAT, &bearer("few"), &ask()).await;
+    assert!(refused.head.contains("retry-after: "), "{}", refused.head);
+    assert_eq!(house.chat(&bearer("other")).await.0, 200, "K2");
+}
+
+#[tokio::test]
+async fn an_address_that_guesses_is_not_answered_what_its_next_key_is_worth() {
+    let house = House::with(&[("mp_a", of("a", &[Scope::Inference]))]).await;
+    for _ in 0..10 {
+        assert_eq!(house.get("/v1/models", &bearer("guess")).await, 401);
+    }
+    assert_eq!(house.get("/v1/models", &bearer("mp_a")).await, 429, "K3");
+}
+
+#[tokio::test]
+async fn a_valid_key_lifts_the_rules_on_hosts_and_proxies_and_not_that_on_pages() {
+    let house = House::with(&[("mp_a", of("a", &[Scope::Inference]))]).await;
+    let get = async |lines: &str| {
+        let request = format!("GET /v1/models HTTP/1.1\r\nconnection: close\r\n{lines}\r\n");
+        super::Reply::of(&house.server.raw(&request).await).status
+    };
+    let key = bearer("mp_a");
+    assert_eq!(get(&format!("host: pool.example\r\nx-forwarded-for: 1.2.3.4\r\n{key}")).await, 200);
+    assert_eq!(get("host: pool.example\r\nx-forwarded-for: 127.0.0.1\r\n").await, 401);
+    assert_eq!(get(&format!("host: pool.example\r\norigin: https://evil.example\r\n{key}")).await, 403);
+}
+
+#[tokio::test]
+async fn a_file_of_keys_that_cannot_be_read_opens_nothing() {
+    let house = House::with(&[("mp_a", of("a", &[Scope::Inference]))]).await;
+    std::fs::write(house.folder.path().join("keys.json"), "{").expect("writable");
+    assert_eq!(house.get("/v1/models", &bearer("mp_a")).await, 401, "K1");
+}
