@@ -13,7 +13,8 @@ pub use plan::Outlooks;
 use crate::{
     body::boxed,
     context::{Context, unknown},
-    errors::{Failure, Shape},
+    errors::Failure,
+    family::Caller,
     models::Standing,
     refusals::failure_of,
     service::{Door, failed},
@@ -50,7 +51,7 @@ impl From<Failure> for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        failed(&self.0, Shape::OpenAi).map(Body::new)
+        failed(&self.0, &Caller::ours()).map(Body::new)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who asks, and how urgently, by a request's own headers: [`Asker`].
 use crate::{
     errors::Failure,
+    family::Session,
     keys::{NOT_ITS_MODEL, Rights},
     scan::{Findings, Key},
 };
@@ -50,9 +51,9 @@ impl Asker {
         Ok(Self { holder, priority, keep_alive: None, rights: None })
     }
 
-    /// What its body adds: `keep_alive`; and without a session in its headers, the API's own `user` is one.
-    pub(crate) fn with_body(mut self, found: &Findings) -> Result<Self, Failure> {
-        self.holder.session = self.holder.session.or_else(|| found.raw(Key::User).and_then(user));
+    /// What its body adds: `keep_alive`; and without a session in its headers, the API's own user or conversation is one.
+    pub(crate) fn with_body(mut self, found: &Findings, session: Session) -> Result<Self, Failure> {
+        self.holder.session = self.holder.session.or_else(|| named_by(found, session));
         self.keep_alive = found.raw(Key::KeepAlive).map(keep_alive).transpose()?.flatten();
         Ok(self)
     }
@@ -68,6 +69,15 @@ impl Asker {
             Some(rights) if !rights.may_use(model) => Err(Failure::NotAllowed(NOT_ITS_MODEL)),
             _ => Ok(()),
         }
+    }
+
+    /// Without a lane in `headers`, of those who wait for nobody: a count is not worth that others go for it.
+    #[must_use]
+    pub(crate) fn in_no_hurry(mut self, headers: &HeaderMap) -> Self {
+        if !headers.contains_key("x-motorpool-lane") {
+            self.holder.lane = Lane::Background;
+        }
+        self
     }
 
     /// Its wish for a lease on `model`.
@@ -105,10 +115,17 @@ fn keep_alive(raw: &[u8]) -> Result<Option<KeepAlive>, Failure> {
     })
 }
 
-/// The API's own name of a user; one that is no name, or too long to keep, is nobody's.
-fn user(raw: &[u8]) -> Option<String> {
-    let name: String = serde_json::from_slice(raw).ok()?;
-    (!name.is_empty() && name.len() <= NAME_BYTES).then_some(name)
+/// The API's own name of a user or conversation; one that is no name, or too long to keep, is nobody's.
+fn named_by(found: &Findings, session: Session) -> Option<String> {
+    let value = |key| serde_json::from_slice::<Value>(found.raw(key)?).ok();
+    let text = |value: &Value| value.as_str().filter(|t| !t.is_empty() && t.len() <= NAME_BYTES).map(str::to_owned);
+    match session {
+        Session::Member(key) => text(&value(key)?),
+        Session::UserOfMetadata => text(&value(Key::Metadata)?["user_id"]),
+        Session::Conversation => value(Key::Conversation)
+            .and_then(|conversation| text(&conversation).or_else(|| text(&conversation["id"])))
+            .or_else(|| text(&value(Key::User)?)),
+    }
 }
 
 fn text(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Failure> {
@@ -127,7 +144,7 @@ fn wrong(message: String, param: Option<&'static str>) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::Scan;
+    use crate::{family::Family, scan::Scan};
     use http::HeaderValue;
 
     fn found(body: &str) -> Findings {
@@ -140,7 +157,7 @@ mod tests {
         let pairs = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value")));
-        Asker::of(&pairs.collect(), "req_1")?.with_body(&found(body))
+        Asker::of(&pairs.collect(), "req_1")?.with_body(&found(body), Family::OpenAi.traits().session)
     }
 
     #[test]
@@ -182,6 +199,21 @@ mod tests {
     }
 
     #[test]
+    fn each_family_names_its_conversation_in_its_own_member() {
+        for (family, body, want) in [
+            (Family::Anthropic, r#"{"metadata":{"user_id":"u"},"user":"v"}"#, Some("u")),
+            (Family::Anthropic, r#"{"metadata":{"user_id":7},"user":"v"}"#, None),
+            (Family::Responses, r#"{"conversation":"c","user":"v"}"#, Some("c")),
+            (Family::Responses, r#"{"conversation":{"id":"c"}}"#, Some("c")),
+            (Family::Responses, r#"{"conversation":null,"user":"v"}"#, Some("v")),
+            (Family::OpenAi, r#"{"conversation":"c","metadata":{"user_id":"u"}}"#, None),
+        ] {
+            let asker = Asker::default().with_body(&found(body), family.traits().session).expect("right");
+            assert_eq!(asker.holder.session.as_deref(), want, "{family:?} {body}");
+        }
+    }
+
+    #[test]
     fn a_body_says_how_long_its_engine_is_kept() {
         let keep = |value: &str| {
             let asker = of(&[], &format!(r#"{{"keep_alive":{value}}}"#))?;
@@ -213,6 +245,17 @@ mod tests {
         let ask = early("interactive").expect("early");
         assert_eq!((ask.want, ask.holder.session.as_deref()), (Want::Resident, Some("s")));
         assert_eq!((early("background"), early("ambient")), (None, None));
+    }
+
+    #[test]
+    fn who_only_counts_hurries_nobody_unless_it_says_so() {
+        let lane = |lines: &[(&'static str, &str)]| {
+            let pairs = lines.iter().map(|(n, v)| (http::HeaderName::from_static(n), v.parse().expect("a value")));
+            let headers = pairs.collect();
+            Asker::of(&headers, "req_1").expect("right").in_no_hurry(&headers).holder.lane
+        };
+        assert_eq!(lane(&[]), Lane::Background);
+        assert_eq!(lane(&[("x-motorpool-lane", "interactive")]), Lane::Interactive);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! [`Failure`]: every way in which a request ends without its reply, and what the client reads then.
 //!
-//! One exhaustive match, [`Failure::verdict`], maps it to status, code, type and advice; [`Shape`] puts that into the form
+//! One exhaustive match, [`Failure::verdict`], maps it to status, code, type and advice; `form` puts that into the words
 //! of the API that was called, as a response or, after a stream has begun, as its error event. `Display` is the message.
-use bytes::Bytes;
+mod form;
+
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use motorpool_vocab::FailureClass;
-use serde::Serialize;
 use std::time::Duration;
 
 /// Why a request ends without its reply.
@@ -222,19 +222,21 @@ pub struct Verdict {
     pub retry: Retry,
 }
 
-/// The form of an API's errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// `{"error":{"message","type","param","code"}}`
-    OpenAi,
-    /// `{"error":{"code","message","type"}}`, the code a number.
-    LlamaCpp,
-}
-
 const INVALID: &str = "invalid_request_error";
 const SERVER: &str = "server_error";
 
+/// Of an engine's own error, so much is shown when it is wrapped.
+const SAID_BYTES: usize = 1000;
+
 impl Failure {
+    /// What an engine's error document says: its message, or the beginning of its text when it has none.
+    pub fn of_engine(status: StatusCode, document: &[u8]) -> Self {
+        let parsed: Option<serde_json::Value> = serde_json::from_slice(document).ok();
+        let message = parsed.as_ref().and_then(|d| d["error"]["message"].as_str().or_else(|| d["error"].as_str()));
+        let text = message.map_or(String::from_utf8_lossy(document), Into::into);
+        Self::EngineSaid { status, text: text.chars().take(SAID_BYTES).collect() }
+    }
+
     /// Status, code, type and advice.
     pub fn verdict(&self) -> Verdict {
         use Retry::{After, Never, Now};
@@ -283,32 +285,6 @@ impl Failure {
         let status = StatusCode::from_u16(status).expect("every status above is one");
         Verdict { status, code, kind, param, retry }
     }
-
-    /// The document in this shape.
-    pub fn document(&self, shape: Shape) -> Bytes {
-        let verdict = self.verdict();
-        let message = self.to_string();
-        let document = match shape {
-            Shape::OpenAi => {
-                let Verdict { code, kind, param, .. } = verdict;
-                serde_json::to_vec(&Wrapped { error: OpenAiError { message: &message, r#type: kind, param, code } })
-            }
-            Shape::LlamaCpp => {
-                let error = LlamaCppError {
-                    code: verdict.status.as_u16(),
-                    message: &message,
-                    r#type: llama_cpp_type(verdict.status),
-                };
-                serde_json::to_vec(&Wrapped { error })
-            }
-        };
-        document.expect("texts and numbers always serialise").into()
-    }
-
-    /// The event that ends a stream which has begun.
-    pub fn event(&self, shape: Shape) -> Bytes {
-        [b"data: ", &self.document(shape)[..], b"\n\n"].concat().into()
-    }
 }
 
 impl Verdict {
@@ -320,38 +296,6 @@ impl Verdict {
         if let Retry::After(seconds) = self.retry {
             headers.insert(header::RETRY_AFTER, u16::from(seconds.clamp(1, 60)).into());
         }
-    }
-}
-
-#[derive(Serialize)]
-struct Wrapped<E> {
-    error: E,
-}
-
-#[derive(Serialize)]
-struct OpenAiError<'a> {
-    message: &'a str,
-    r#type: &'static str,
-    param: Option<&'static str>,
-    code: &'static str,
-}
-
-#[derive(Serialize)]
-struct LlamaCppError<'a> {
-    code: u16,
-    message: &'a str,
-    r#type: &'static str,
-}
-
-/// The names that llama-server gives to its errors, by status.
-fn llama_cpp_type(status: StatusCode) -> &'static str {
-    match status.as_u16() {
-        403 => "permission_error",
-        404 => "not_found_error",
-        501 | 505 => "not_supported_error",
-        429 | 503 => "unavailable_error",
-        400..=499 => "invalid_request_error",
-        _ => "server_error",
     }
 }
 
@@ -379,11 +323,10 @@ impl std::fmt::Display for Awaited {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
-    fn one_of_each() -> Vec<(Failure, u16, &'static str)> {
+    pub(super) fn one_of_each() -> Vec<(Failure, u16, &'static str)> {
         let text = || "why".to_owned();
         let start = |class| Failure::StartFailed { class, message: text() };
         vec![
@@ -430,17 +373,10 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_has_its_status_code_and_shape() {
+    fn every_failure_has_its_status_and_code() {
         for (failure, status, code) in one_of_each() {
             let verdict = failure.verdict();
             assert_eq!((verdict.status.as_u16(), verdict.code), (status, code));
-            let openai: Value = serde_json::from_slice(&failure.document(Shape::OpenAi)).expect("JSON");
-            let Verdict { kind, param, .. } = verdict;
-            let message = failure.to_string();
-            assert_eq!(openai, json!({"error":{"message":message,"type":kind,"param":param,"code":code}}));
-            let llama: Value = serde_json::from_slice(&failure.document(Shape::LlamaCpp)).expect("JSON");
-            let kind = llama_cpp_type(verdict.status);
-            assert_eq!(llama, json!({"error":{"code":status,"message":message,"type":kind}}));
         }
     }
 
@@ -465,7 +401,5 @@ mod tests {
     fn the_message_helps() {
         let failure = Failure::UnknownModel { name: "gema".into(), nearest: vec!["gemma".into(), "gemini".into()] };
         assert_eq!(failure.to_string(), "the model `gema` does not exist, did you mean `gemma` or `gemini`?");
-        let event = String::from_utf8(Failure::ShuttingDown.event(Shape::OpenAi).to_vec()).expect("text");
-        assert!(event.starts_with(r#"data: {"error":{"message":"#) && event.ends_with("}}\n\n"), "{event}");
     }
 }

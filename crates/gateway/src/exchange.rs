@@ -10,7 +10,8 @@ use crate::{
     assemble::{Assembled, Assembler, Kind},
     body::{ReplyBody, boxed, full},
     context::Context,
-    errors::{Failure, Shape},
+    errors::Failure,
+    family::{Caller, ErrorForm},
     headers,
     loading::{is_event_stream, write_stream_headers},
     refusals::{cause_of_death, failure_of},
@@ -25,10 +26,10 @@ use hyper::body::Incoming;
 use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-/// Of an error in a foreign form, so much is shown.
-const TEXT_BYTES: usize = 1000;
+/// Of an error in a foreign form, so much is read.
+const DOCUMENT_BYTES: usize = 64 << 10;
 
 /// A request that is ready to go to an engine, any number of times.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(crate) struct Job {
     pub(crate) body: Arc<Retained>,
     pub(crate) splice: Splice,
     pub(crate) reply: Reply,
-    pub(crate) shape: Shape,
+    pub(crate) caller: Caller,
     pub(crate) asker: Asker,
     /// Who says which slot of its engine is used.
     pub(crate) slots: SlotChoice,
@@ -124,13 +125,12 @@ impl Job {
             Ok(first) => first,
             Err(broken) => return Err(died(context, &lease, broken).await),
         };
-        if self.shape == Shape::OpenAi && is_foreign_error(&head) {
-            let text = first.map(|bytes| String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_BYTES)]).into_owned());
-            let text = text.unwrap_or_default();
-            return Err(Attempt::Failed(Failure::EngineSaid { status: head.status, text }));
+        if self.must_be_wrapped(&head) {
+            let document = begin_of(first, &mut body, limits.between_frames).await;
+            return Err(Attempt::Failed(Failure::of_engine(head.status, &document)));
         }
         let streams = is_event_stream(&head.headers);
-        let manner = if streams { Manner::Events(self.shape) } else { Manner::Bytes };
+        let manner = if streams { Manner::Events(self.caller.clone()) } else { Manner::Bytes };
         let terms = (context.handle.clone(), manner, limits.between_frames);
         let mut response = Response::new(boxed(Relay::new(first, body, lease, terms)));
         *response.status_mut() = head.status;
@@ -141,13 +141,32 @@ impl Job {
         }
         Ok(response)
     }
+
+    /// Whether this is an error in a form that no client of the API reads: a plain text, a page, another API's JSON.
+    fn must_be_wrapped(&self, head: &response::Parts) -> bool {
+        let is_json =
+            head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
+        let is_error = head.status.is_client_error() || head.status.is_server_error();
+        is_error
+            && match self.caller.family.traits().errors {
+                // Its own words.
+                ErrorForm::Numbered => false,
+                // Its JSON has the members of OpenAI's.
+                ErrorForm::Coded => !is_json,
+                ErrorForm::Typed | ErrorForm::Text => true,
+            }
+    }
 }
 
-/// An error in a form that no client of the API reads: a plain text, a page.
-fn is_foreign_error(head: &response::Parts) -> bool {
-    let is_json = |t: &HeaderValue| t.as_bytes().starts_with(b"application/json");
-    let is_error = head.status.is_client_error() || head.status.is_server_error();
-    is_error && !head.headers.get(header::CONTENT_TYPE).is_some_and(is_json)
+/// As much of an error document as is read for its message.
+async fn begin_of(first: Option<Bytes>, body: &mut Incoming, within: Duration) -> Vec<u8> {
+    let mut document = first.map(Vec::from).unwrap_or_default();
+    while document.len() < DOCUMENT_BYTES
+        && let Ok(Some(more)) = next_bytes(body, within).await
+    {
+        document.extend_from_slice(&more);
+    }
+    document
 }
 
 /// Reads the stream to its end and gives the lease back.

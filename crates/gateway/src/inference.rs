@@ -1,16 +1,18 @@
-//! Requests that a model answers: by OpenAI's routes, and by `/m/`.
+//! Requests that a model answers: by the table of paths, and by `/m/`.
 use crate::{
     asker::Asker,
     assemble::can_assemble,
     body::ReplyBody,
     context::{Context, unknown},
-    errors::{Failure, Shape},
+    errors::Failure,
     exchange::{Job, Reply},
+    family::{Caller, Commit, Family},
     headers,
     loading::{self, CommitAfter, Told},
+    models::Standing,
     raw,
     receive::{Expected, Form, Received, check_purpose, receive},
-    route::Inference,
+    route::{Served, Way},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
 };
@@ -23,10 +25,10 @@ use std::sync::Arc;
 /// A request's id, as text.
 pub(crate) type Id<'a> = &'a str;
 
-/// Answers one of OpenAI's routes.
-pub(crate) async fn by_openai(
+/// Answers a path of the table.
+pub(crate) async fn by_table(
     context: &Arc<Context>,
-    which: Inference,
+    served: &'static Served,
     request: Request<Incoming>,
     id: Id<'_>,
 ) -> Result<Response<ReplyBody>, Failure> {
@@ -34,28 +36,35 @@ pub(crate) async fn by_openai(
     refuse_upgrade(&head.headers)?;
     let named = model_header(&head.headers)?;
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
-    let purpose = Some(which.purpose());
-    let expected = Expected { form: Form::Routed, model: named, purpose, asker: &asker };
+    let patient = match served.way {
+        Way::Counted => asker.clone().in_no_hurry(&head.headers),
+        Way::Assembled(_) | Way::Streamed | Way::Whole => asker.clone(),
+    };
+    let purpose = served.purpose;
+    let expected = Expected { form: Form::Routed, model: named, purpose, asker: &patient };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     let model = context.choose(named.into_iter().chain(found.model()))?;
     asker.check_model(&model)?;
     check_purpose(&model, purpose)?;
     let manifest = context.manifest(&model);
-    let assembled = which.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
+    check_offered(manifest, served)?;
+    let is_there = Standing::of(&model, &context.handle.snapshot()) == Standing::Loaded;
+    let asker = if is_there { asker } else { patient };
+    let assembled = served.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
     let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
     let edits = Edits { model: Some(model.id.as_str()), streaming };
     let splice = Splice::new(&found, received.body.len(), edits);
-    let mut job = job_of(&head, (&model, manifest), &received, asker)?;
-    if which.kind().is_some() && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
+    let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
+    if served.kind().is_some() && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
         job.slots = SlotChoice::Pool;
     }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
     job.reply = assembled.map_or(Reply::AsItIs, Reply::Assembled);
-    let after = match which.kind() {
-        Some(_) => commit_after(context, &head.headers, &found)?,
-        None => CommitAfter::Never,
+    let after = match served.way {
+        Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
+        Way::Whole | Way::Counted => CommitAfter::Never,
     };
     answer(context, job, received, after).await
 }
@@ -63,12 +72,12 @@ pub(crate) async fn by_openai(
 /// Passes a request on to a model's engine, byte for byte.
 pub(crate) async fn by_path(
     context: &Arc<Context>,
+    rest: &str,
     request: Request<Incoming>,
     id: Id<'_>,
 ) -> Result<Response<ReplyBody>, Failure> {
     let (head, body) = request.into_parts();
     refuse_upgrade(&head.headers)?;
-    let rest = head.uri.path().strip_prefix("/m/").unwrap_or_default();
     let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
     let model = raw.model;
     let by_header = model_header(&head.headers)?;
@@ -91,10 +100,9 @@ pub(crate) async fn by_path(
     if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
         context.choose([model.id.as_str(), other])?;
     }
-    let mut job = job_of(&head, (&model, manifest), &received, asker)?;
+    let mut job = job_of(&head, (&model, manifest), &received, (Family::LlamaCpp, asker))?;
     job.path_and_query = path_and_query;
-    job.shape = Shape::LlamaCpp;
-    let after = commit_after(context, &head.headers, &found)?;
+    let after = commit_after(context, &head.headers, &found, Family::LlamaCpp)?;
     answer(context, job, received, after).await
 }
 
@@ -102,7 +110,7 @@ fn job_of(
     head: &request::Parts,
     to: (&Arc<Model>, &Arc<Manifest>),
     received: &Received,
-    asker: Asker,
+    (family, asker): (Family, Asker),
 ) -> Result<Job, Failure> {
     let (model, manifest) = to;
     Ok(Job {
@@ -113,9 +121,9 @@ fn job_of(
         body: Arc::clone(&received.body),
         splice: Splice::untouched(received.body.len()),
         reply: Reply::AsItIs,
-        shape: Shape::OpenAi,
+        caller: Caller { family, request: asker.holder.request.as_str().into() },
         asker: match &received.found {
-            Some(found) => asker.with_body(found)?,
+            Some(found) => asker.with_body(found, family.traits().session)?,
             None => asker,
         },
         slots: SlotChoice::Engine,
@@ -129,7 +137,7 @@ async fn answer(
     received: Received,
     after: CommitAfter,
 ) -> Result<Response<ReplyBody>, Failure> {
-    let told = Told { handle: context.handle.clone(), model: job.model.clone(), shape: job.shape };
+    let told = Told { handle: context.handle.clone(), model: job.model.clone(), caller: job.caller.clone() };
     let context = Arc::clone(context);
     let reply = Box::pin(async move {
         // Until the lease is asked for, the model stays wanted by this.
@@ -145,9 +153,23 @@ fn speaks_llama_server(manifest: &Manifest) -> bool {
 }
 
 /// Only who asked for a stream can be told anything before the reply.
-fn commit_after(context: &Context, headers: &HeaderMap, found: &Findings) -> Result<CommitAfter, Failure> {
+fn commit_after(
+    context: &Context,
+    headers: &HeaderMap,
+    found: &Findings,
+    family: Family,
+) -> Result<CommitAfter, Failure> {
     let after = CommitAfter::of(headers, context.settings.loading.commit_after)?;
-    Ok(if found.raw(Key::Stream) == Some(b"true") { after } else { CommitAfter::Never })
+    let may = found.raw(Key::Stream) == Some(b"true") && family.traits().commit != Commit::Nothing;
+    Ok(if may { after } else { CommitAfter::Never })
+}
+
+/// Whether the model's engine has such a path. What every OpenAI server has is not asked about.
+fn check_offered(manifest: &Manifest, served: &Served) -> Result<(), Failure> {
+    if served.family == Family::OpenAi || manifest.allows("POST", served.path) {
+        return Ok(());
+    }
+    Err(Failure::NotSupported("this path of the model's engine, which its manifest does not list,"))
 }
 
 fn model_header(headers: &HeaderMap) -> Result<Option<&str>, Failure> {

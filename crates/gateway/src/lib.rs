@@ -20,6 +20,7 @@
 mod asker;
 pub mod assemble;
 pub mod errors;
+pub mod family;
 pub mod headers;
 pub mod origin;
 pub mod retain;

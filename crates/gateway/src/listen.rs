@@ -1,7 +1,8 @@
 //! Connections: taken, bounded, guarded, served, and let finish.
 use crate::{
     body::ReplyBody,
-    errors::{Failure, Shape},
+    errors::Failure,
+    family::Caller,
     service::{Door, Service, failed},
     wire::Wire,
 };
@@ -147,7 +148,7 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 }
 
 fn full_house() -> Response<ReplyBody> {
-    let mut response = failed(&Failure::Overloaded("`limits.connections` are open"), Shape::OpenAi);
+    let mut response = failed(&Failure::Overloaded("`limits.connections` are open"), &Caller::ours());
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

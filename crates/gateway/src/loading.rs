@@ -4,7 +4,8 @@
 //! every few seconds, at the price that what fails from then on has to be said inside the stream.
 use crate::{
     body::{BodyError, ReplyBody},
-    errors::{Failure, Shape},
+    errors::Failure,
+    family::{Caller, Commit, StreamError},
     settings::COMMENT_EVERY,
 };
 use bytes::Bytes;
@@ -75,10 +76,17 @@ pub(crate) fn write_stream_headers(headers: &mut HeaderMap) {
 pub(crate) struct Told {
     pub(crate) handle: PoolHandle,
     pub(crate) model: ModelId,
-    pub(crate) shape: Shape,
+    pub(crate) caller: Caller,
 }
 
 impl Told {
+    fn sign_of_life(&self) -> Bytes {
+        match self.caller.family.traits().commit {
+            Commit::Ping => Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n"),
+            Commit::Comment | Commit::Nothing => self.comment(),
+        }
+    }
+
     fn comment(&self) -> Bytes {
         let snapshot = self.handle.snapshot();
         let progress = snapshot.entries.iter().find_map(|entry| match entry.phase {
@@ -119,7 +127,7 @@ impl Waiting {
         self.state = if is_stream {
             State::Streams(response.into_body())
         } else {
-            State::Fails(Box::pin(as_event(response.into_body())))
+            State::Fails(Box::pin(as_event(response, self.told.caller.clone())))
         };
     }
 }
@@ -129,10 +137,16 @@ pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// An engine's error document as an event. JSON without line ends is one data line; one with them is as many.
-async fn as_event(body: ReplyBody) -> Bytes {
-    let Ok(document) = body.collect().await else { return Bytes::new() };
-    let text = String::from_utf8_lossy(&document.to_bytes()).replace('\n', "\ndata: ");
+/// An engine's error document as an event. Where its family's events are bare documents it is the document itself: JSON
+/// without line ends is one data line; one with them is as many.
+async fn as_event(response: Response<ReplyBody>, caller: Caller) -> Bytes {
+    let status = response.status();
+    let Ok(document) = response.into_body().collect().await else { return Bytes::new() };
+    let document = document.to_bytes();
+    if caller.family.traits().stream != StreamError::Data {
+        return Failure::of_engine(status, &document).event(&caller, 0);
+    }
+    let text = String::from_utf8_lossy(&document).replace('\n', "\ndata: ");
     format!("data: {text}\n\n").into()
 }
 
@@ -151,10 +165,10 @@ impl Body for Waiting {
                         self.begin(response);
                         continue;
                     }
-                    Poll::Ready(Err(failure)) => failure.event(self.told.shape),
+                    Poll::Ready(Err(failure)) => failure.event(&self.told.caller, 0),
                     Poll::Pending => {
                         ready!(self.comments.poll_tick(cx));
-                        return Poll::Ready(Some(Ok(Frame::data(self.told.comment()))));
+                        return Poll::Ready(Some(Ok(Frame::data(self.told.sign_of_life()))));
                     }
                 },
             };

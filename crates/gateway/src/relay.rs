@@ -5,7 +5,8 @@
 //! API's error event; any other reply breaks off.
 use crate::{
     body::BodyError,
-    errors::{Awaited, Failure, Shape},
+    errors::{Awaited, Failure},
+    family::Caller,
     refusals::cause_of_death,
 };
 use bytes::Bytes;
@@ -65,10 +66,10 @@ pub(crate) async fn next_bytes(body: &mut Incoming, within: Duration) -> Result<
 }
 
 /// Whether a reply that broke can end in words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// A stream of events, whose errors have this shape.
-    Events(Shape),
+    /// A stream of events, whose errors are said to this caller.
+    Events(Caller),
     /// Anything else.
     Bytes,
 }
@@ -82,6 +83,24 @@ pub(crate) struct Relay {
     handle: PoolHandle,
     manner: Manner,
     silence: Silence,
+    events: Events,
+}
+
+/// How many events went to the client, by the blank lines behind them: one error event must not stand before its elders.
+#[derive(Debug, Default)]
+struct Events {
+    n: u64,
+    after_lf: bool,
+}
+
+impl Events {
+    fn pass(&mut self, bytes: &[u8]) {
+        for at in memchr::memchr_iter(b'\n', bytes) {
+            let before = if at == 0 { self.after_lf } else { bytes[at - 1] == b'\n' };
+            self.n += u64::from(before);
+        }
+        self.after_lf = bytes.last().map_or(self.after_lf, |last| *last == b'\n');
+    }
 }
 
 enum State {
@@ -107,7 +126,15 @@ impl Relay {
     ) -> Self {
         let (handle, manner, within) = terms;
         let silence = Silence { within, last_data: Instant::now(), timer: Box::pin(tokio::time::sleep(within)) };
-        Self { first, state: State::Flowing(rest), lease: Some(lease), handle, manner, silence }
+        Self {
+            first,
+            state: State::Flowing(rest),
+            lease: Some(lease),
+            handle,
+            manner,
+            silence,
+            events: Events::default(),
+        }
     }
 
     /// What a flowing reply gives next.
@@ -171,19 +198,23 @@ impl Body for Relay {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(first) = self.first.take() {
+            self.events.pass(&first);
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         loop {
             if let State::Dying(cause) = &mut self.state {
                 let failure = ready!(cause.as_mut().poll(cx));
                 self.end();
-                return Poll::Ready(Some(match self.manner {
-                    Manner::Events(shape) => Ok(Frame::data(failure.event(shape))),
+                return Poll::Ready(Some(match &self.manner {
+                    Manner::Events(caller) => Ok(Frame::data(failure.event(caller, self.events.n))),
                     Manner::Bytes => Err(failure.into()),
                 }));
             }
             match ready!(self.poll_flowing(cx)) {
-                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Some(Ok(bytes)) => {
+                    self.events.pass(&bytes);
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                }
                 Some(Err(broken)) => self.begin_dying(broken),
                 None => {
                     self.end();

@@ -1,23 +1,23 @@
-//! Which path means what: [`route`], a pure function of method and raw path.
-use crate::{
-    assemble::Kind,
-    errors::{Failure, Shape},
-    origin::Area,
-};
+//! Which path means what: [`route`], a pure function of method and raw path, and the tables that it reads.
+use crate::{assemble::Kind, errors::Failure, family::Family, origin::Area};
 use http::Method;
 use motorpool_catalog::Capability;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
-    /// A reply of a model, by OpenAI's API.
-    Inference(Inference),
+    /// A reply of a model.
+    Inference(&'static Served),
     /// What can be served.
     Models,
     /// One model; its name as it stands in the path.
     Model(&'a str),
-    /// `/m/…`: a path for an engine.
-    Raw,
+    /// `/m/…` or `/upstream/…`: a path for an engine, the model's name before it.
+    Raw(&'a str),
+    /// Whether anybody is there.
+    Root,
+    /// What a router says of itself.
+    Properties,
     /// Our own interface.
     Management,
     /// Whether the loop turns.
@@ -28,42 +28,117 @@ pub(crate) enum Route<'a> {
     Options(&'static str),
 }
 
-/// An OpenAI route that a model answers.
+/// A path that a model answers: one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inference {
-    /// `/v1/chat/completions`.
-    Chat,
-    /// `/v1/completions`.
-    Completions,
-    /// `/v1/embeddings`.
-    Embeddings,
+pub(crate) struct Served {
+    pub(crate) path: &'static str,
+    pub(crate) family: Family,
+    /// What a model must be for to be asked this; `None`: any is.
+    pub(crate) purpose: Option<Capability>,
+    pub(crate) way: Way,
 }
 
-impl Inference {
-    /// What a model must be for to be asked this.
-    pub(crate) const fn purpose(self) -> Capability {
-        match self {
-            Self::Chat | Self::Completions => Capability::Chat,
-            Self::Embeddings => Capability::Embeddings,
-        }
-    }
+/// How a path is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Its reply streams, or is put together here.
+    Assembled(Kind),
+    /// Its reply may stream.
+    Streamed,
+    /// Its reply is one document.
+    Whole,
+    /// The same, and so little work that nothing is loaded for it before other things.
+    Counted,
+}
 
+impl Served {
     /// The kind of reply that can be put together here.
-    pub(crate) const fn kind(self) -> Option<Kind> {
-        match self {
-            Self::Chat => Some(Kind::Chat),
-            Self::Completions => Some(Kind::Text),
-            Self::Embeddings => None,
+    pub(crate) const fn kind(&self) -> Option<Kind> {
+        match self.way {
+            Way::Assembled(kind) => Some(kind),
+            Way::Streamed | Way::Whole | Way::Counted => None,
         }
     }
 }
+
+const fn row(path: &'static str, family: Family, purpose: Option<Capability>, way: Way) -> Served {
+    Served { path, family, purpose, way }
+}
+
+const CHAT: Option<Capability> = Some(Capability::Chat);
+const EMBEDDINGS: Option<Capability> = Some(Capability::Embeddings);
+const RERANK: Option<Capability> = Some(Capability::Rerank);
+
+/// The paths that models answer. All take POST and a JSON object, and reach the engine as they are spelt.
+const SERVED: &[Served] = &[
+    row("/v1/chat/completions", Family::OpenAi, CHAT, Way::Assembled(Kind::Chat)),
+    row("/v1/completions", Family::OpenAi, CHAT, Way::Assembled(Kind::Text)),
+    row("/v1/embeddings", Family::OpenAi, EMBEDDINGS, Way::Whole),
+    row("/v1/chat/completions/input_tokens", Family::OpenAi, CHAT, Way::Counted),
+    row("/v1/responses", Family::Responses, CHAT, Way::Streamed),
+    row("/v1/responses/input_tokens", Family::Responses, CHAT, Way::Counted),
+    row("/v1/messages", Family::Anthropic, CHAT, Way::Streamed),
+    row("/v1/messages/count_tokens", Family::Anthropic, CHAT, Way::Counted),
+    row("/chat/completions", Family::LlamaCpp, CHAT, Way::Assembled(Kind::Chat)),
+    row("/chat/completions/input_tokens", Family::LlamaCpp, CHAT, Way::Counted),
+    // Its replies have llama-server's own form.
+    row("/completions", Family::LlamaCpp, CHAT, Way::Streamed),
+    row("/completion", Family::LlamaCpp, CHAT, Way::Streamed),
+    row("/infill", Family::LlamaCpp, CHAT, Way::Streamed),
+    row("/responses", Family::Responses, CHAT, Way::Streamed),
+    row("/responses/input_tokens", Family::Responses, CHAT, Way::Counted),
+    row("/embedding", Family::LlamaCpp, EMBEDDINGS, Way::Whole),
+    row("/embeddings", Family::LlamaCpp, EMBEDDINGS, Way::Whole),
+    row("/rerank", Family::LlamaCpp, RERANK, Way::Whole),
+    row("/reranking", Family::LlamaCpp, RERANK, Way::Whole),
+    row("/v1/rerank", Family::LlamaCpp, RERANK, Way::Whole),
+    row("/v1/reranking", Family::LlamaCpp, RERANK, Way::Whole),
+    row("/tokenize", Family::LlamaCpp, None, Way::Counted),
+    row("/detokenize", Family::LlamaCpp, None, Way::Counted),
+    row("/apply-template", Family::LlamaCpp, CHAT, Way::Counted),
+];
+
+/// Which family a path belongs to that no row names, by how it begins.
+const BEGINNINGS: &[(&str, Family)] = &[
+    ("/v1/responses", Family::Responses),
+    ("/v1/messages", Family::Anthropic),
+    ("/api/motorpool", Family::OpenAi),
+    ("/api", Family::Ollama),
+    ("/m", Family::LlamaCpp),
+    ("/upstream", Family::LlamaCpp),
+    ("/props", Family::LlamaCpp),
+    ("/slots", Family::LlamaCpp),
+    ("/lora-adapters", Family::LlamaCpp),
+];
 
 const GET: &str = "GET, HEAD, OPTIONS";
 const POST: &str = "POST, OPTIONS";
 const ANY: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// OpenAI's routes that are not offered (yet).
+/// Routes that are not offered (yet): state kept for clients, and what is not translated.
 const NOT_OFFERED: &[&str] = &[
+    "/api/blobs",
+    "/api/chat",
+    "/api/copy",
+    "/api/create",
+    "/api/delete",
+    "/api/embed",
+    "/api/embeddings",
+    "/api/generate",
+    "/api/ps",
+    "/api/pull",
+    "/api/push",
+    "/api/show",
+    "/api/tags",
+    "/api/version",
+    "/audio",
+    "/cors-proxy",
+    "/lora-adapters",
+    "/models/load",
+    "/models/sse",
+    "/models/unload",
+    "/slots",
+    "/tools",
     "/v1/assistants",
     "/v1/audio",
     "/v1/batches",
@@ -71,7 +146,6 @@ const NOT_OFFERED: &[&str] = &[
     "/v1/files",
     "/v1/fine_tuning",
     "/v1/images",
-    "/v1/messages",
     "/v1/moderations",
     "/v1/realtime",
     "/v1/responses",
@@ -83,19 +157,21 @@ const NOT_OFFERED: &[&str] = &[
 
 /// What `path` is for whichever method, and the methods it takes.
 fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
+    if let Some(served) = SERVED.iter().find(|served| served.path == path) {
+        return Some((Route::Inference(served), POST));
+    }
     Some(match path {
-        "/v1/chat/completions" => (Route::Inference(Inference::Chat), POST),
-        "/v1/completions" => (Route::Inference(Inference::Completions), POST),
-        "/v1/embeddings" => (Route::Inference(Inference::Embeddings), POST),
-        "/v1/models" => (Route::Models, GET),
-        "/health" => (Route::Health, GET),
+        "/" => (Route::Root, GET),
+        "/v1/models" | "/models" => (Route::Models, GET),
+        "/props" => (Route::Properties, GET),
+        "/health" | "/v1/health" => (Route::Health, GET),
         "/ready" => (Route::Ready, GET),
         _ => {
-            if let Some(rest) = path.strip_prefix("/v1/models/") {
-                return Some((Route::Model(rest), GET));
+            if let Some(name) = path.strip_prefix("/v1/models/") {
+                return Some((Route::Model(name), GET));
             }
-            if path.starts_with("/m/") {
-                return Some((Route::Raw, ANY));
+            if let Some(rest) = path.strip_prefix("/m/").or_else(|| path.strip_prefix("/upstream/")) {
+                return Some((Route::Raw(rest), ANY));
             }
             return path.starts_with("/api/motorpool/v1/").then_some((Route::Management, ANY));
         }
@@ -120,9 +196,7 @@ pub(crate) fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Fai
 }
 
 fn nothing_at(path: &str) -> Failure {
-    let is_part_of =
-        |known: &str| path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if NOT_OFFERED.iter().any(|known| is_part_of(known)) {
+    if NOT_OFFERED.iter().any(|known| is_part_of(path, known)) {
         return Failure::NotSupported("this part of the API");
     }
     let hint = if path.starts_with("/v1/v1/") {
@@ -133,9 +207,16 @@ fn nothing_at(path: &str) -> Failure {
     Failure::NotFound { path: path.to_owned(), hint }
 }
 
-/// The form of errors under this path.
-pub(crate) fn shape_of(path: &str) -> Shape {
-    if path.starts_with("/m/") { Shape::LlamaCpp } else { Shape::OpenAi }
+/// Whether `path` is `known` or lies under it.
+fn is_part_of(path: &str, known: &str) -> bool {
+    path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The family that answers under this path, errors included.
+pub(crate) fn family_of(path: &str) -> Family {
+    let served = SERVED.iter().find(|served| served.path == path).map(|served| served.family);
+    let begins = || BEGINNINGS.iter().find(|(known, _)| is_part_of(path, known)).map(|(_, family)| *family);
+    served.or_else(begins).unwrap_or(Family::OpenAi)
 }
 
 /// Which pages may ask for this path.
@@ -149,37 +230,73 @@ mod tests {
 
     fn code(method: &str, path: &str) -> Result<String, &'static str> {
         let method = method.parse().expect("a method");
-        route(&method, path).map(|r| format!("{r:?}")).map_err(|f| f.verdict().code)
+        route(&method, path)
+            .map(|route| match route {
+                Route::Inference(served) => format!("{:?} {:?}", served.family, served.way),
+                other => format!("{other:?}"),
+            })
+            .map_err(|f| f.verdict().code)
     }
 
     #[test]
     fn paths_and_methods_lead_somewhere_or_are_refused_in_words() {
         for (method, path, want) in [
-            ("POST", "/v1/chat/completions", Ok("Inference(Chat)")),
-            ("POST", "/v1/completions", Ok("Inference(Completions)")),
-            ("POST", "/v1/embeddings", Ok("Inference(Embeddings)")),
+            ("POST", "/v1/chat/completions", Ok("OpenAi Assembled(Chat)")),
+            ("POST", "/v1/completions", Ok("OpenAi Assembled(Text)")),
+            ("POST", "/v1/embeddings", Ok("OpenAi Whole")),
             ("GET", "/v1/models", Ok("Models")),
             ("HEAD", "/v1/models", Ok("Models")),
             ("GET", "/v1/models/org/m", Ok("Model(\"org/m\")")),
             ("GET", "/health", Ok("Health")),
             ("GET", "/ready", Ok("Ready")),
-            ("POST", "/m/a%2Fb/v1/x", Ok("Raw")),
+            ("POST", "/m/a%2Fb/v1/x", Ok("Raw(\"a%2Fb/v1/x\")")),
             ("GET", "/api/motorpool/v1/status", Ok("Management")),
             ("OPTIONS", "/v1/models", Ok("Options(\"GET, HEAD, OPTIONS\")")),
             ("GET", "/v1/chat/completions", Err("method_not_allowed")),
             ("DELETE", "/v1/models/m", Err("method_not_allowed")),
             ("POST", "/health", Err("method_not_allowed")),
             ("BREW", "/m/x/y", Err("method_not_allowed")),
-            ("POST", "/v1/responses", Err("not_supported")),
+            ("POST", "/v1/responses", Ok("Responses Streamed")),
+            ("POST", "/v1/messages", Ok("Anthropic Streamed")),
+            ("POST", "/v1/messages/count_tokens", Ok("Anthropic Counted")),
+            ("POST", "/completions", Ok("LlamaCpp Streamed")),
+            ("POST", "/upstream/a/v1/x", Ok("Raw(\"a/v1/x\")")),
+            ("HEAD", "/", Ok("Root")),
+            ("POST", "/", Err("method_not_allowed")),
+            ("GET", "/models", Ok("Models")),
+            ("GET", "/props", Ok("Properties")),
+            ("GET", "/v1/health", Ok("Health")),
+            ("POST", "/slots/0", Err("not_supported")),
+            ("POST", "/api/chat", Err("not_supported")),
+            ("POST", "/api/chatter", Err("not_found")),
+            ("POST", "/cors-proxy", Err("not_supported")),
             ("GET", "/v1/responses/resp_1", Err("not_supported")),
             ("POST", "/v1/audio/speech", Err("not_supported")),
             ("GET", "/v1/responsesque", Err("not_found")),
             ("GET", "/v1/chat/completions/", Err("not_found")),
-            ("GET", "/", Err("not_found")),
             ("GET", "/api/motorpool/v2/status", Err("not_found")),
             ("PRI", "*", Err("version_not_supported")),
         ] {
             assert_eq!(code(method, path).as_deref().map_err(|e| *e), want, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn each_path_is_one_row_and_errors_are_said_as_its_family_says_them() {
+        for (n, served) in SERVED.iter().enumerate() {
+            assert!(SERVED[n + 1..].iter().all(|other| other.path != served.path), "{}", served.path);
+            assert_eq!(family_of(served.path), served.family);
+        }
+        for (path, family) in [
+            ("/v1/responses/resp_1", Family::Responses),
+            ("/v1/messages/batches", Family::Anthropic),
+            ("/api/chat", Family::Ollama),
+            ("/api/motorpool/v1/status", Family::OpenAi),
+            ("/m/a/v1/messages", Family::LlamaCpp),
+            ("/messages", Family::OpenAi),
+            ("/mm/a", Family::OpenAi),
+        ] {
+            assert_eq!(family_of(path), family, "{path}");
         }
     }
 

@@ -44,6 +44,10 @@ pub enum Key {
     IdSlot,
     /// Who the client's own user is.
     User,
+    /// What the client keeps beside the request; Anthropic's user is in it.
+    Metadata,
+    /// Which conversation of the client's it is.
+    Conversation,
     /// Strings that end a generation.
     Stop,
     /// Whether token probabilities are reported.
@@ -52,13 +56,15 @@ pub enum Key {
 
 impl Key {
     /// All of them, by index.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Model,
         Self::Stream,
         Self::StreamOptions,
         Self::KeepAlive,
         Self::IdSlot,
         Self::User,
+        Self::Metadata,
+        Self::Conversation,
         Self::Stop,
         Self::Logprobs,
     ];
@@ -72,6 +78,8 @@ impl Key {
             Self::KeepAlive => "keep_alive",
             Self::IdSlot => "id_slot",
             Self::User => "user",
+            Self::Metadata => "metadata",
+            Self::Conversation => "conversation",
             Self::Stop => "stop",
             Self::Logprobs => "logprobs",
         }
@@ -79,7 +87,7 @@ impl Key {
 
     /// Whether routing depends on it, so that it must not stand twice.
     pub const fn is_routed(self) -> bool {
-        !matches!(self, Self::User | Self::Stop | Self::Logprobs)
+        !matches!(self, Self::User | Self::Metadata | Self::Conversation | Self::Stop | Self::Logprobs)
     }
 
     fn from_name(name: &str) -> Option<Self> {
@@ -138,8 +146,8 @@ pub struct Findings {
     pub open_end: u64,
     /// Whether there is no member at all.
     pub is_empty: bool,
-    /// Whether a member stands there that was not in the list given to [`Scan::new`], or one of [`Key::User`],
-    /// [`Key::Stop`] and [`Key::Logprobs`] twice.
+    /// Whether a member stands there that was not in the list given to [`Scan::new`], or one that is not
+    /// [routed](Key::is_routed) twice.
     pub has_strangers: bool,
 }
 

@@ -2,14 +2,15 @@
 use crate::{
     body::{ReplyBody, boxed, empty, full},
     context::Context,
-    errors::{Failure, Shape},
+    errors::Failure,
+    family::Caller,
     headers,
-    inference::{by_openai, by_path},
+    inference::{by_path, by_table},
     keys::{NOT_ITS_MODEL, Place, Rights},
     models,
     origin::{self, Asker},
     raw,
-    route::{Route, area_of, route, shape_of},
+    route::{Route, area_of, family_of, route},
 };
 use axum::Router;
 use bytes::Bytes;
@@ -57,7 +58,10 @@ impl Service {
             }
             Err(failure) => (Asker::Direct, Err(failure)),
         };
-        let mut response = answer.unwrap_or_else(|failure| failed(&failure, shape_of(&path)));
+        let mut response = answer.unwrap_or_else(|failure| {
+            let request = id.to_str().unwrap_or_default().into();
+            failed(&failure, &Caller { family: family_of(&path), request })
+        });
         write_common_headers(response.headers_mut(), &id, asker);
         Ok(response)
     }
@@ -85,14 +89,16 @@ impl Service {
         let id = id.to_str().unwrap_or_default();
         let path = request.uri().path().to_owned();
         match route(request.method(), &path)? {
-            Route::Inference(which) => {
+            Route::Inference(served) => {
                 let place = place_of(&request)?;
-                by_openai(context, which, request, id).await.map(|reply| held(reply, place))
+                by_table(context, served, request, id).await.map(|reply| held(reply, place))
             }
-            Route::Raw => {
+            Route::Raw(rest) => {
                 let place = place_of(&request)?;
-                by_path(context, request, id).await.map(|reply| held(reply, place))
+                by_path(context, rest, request, id).await.map(|reply| held(reply, place))
             }
+            Route::Root => Ok(root()),
+            Route::Properties => Ok(json(StatusCode::OK, &models::properties(context))),
             Route::Models => Ok(json(StatusCode::OK, &models::list(context, |model| may_use(&request, model)))),
             Route::Model(name) => {
                 let model = context.choose([raw::decoded(name).as_str()])?;
@@ -139,9 +145,9 @@ fn may_use(request: &Request<Incoming>, model: &Model) -> bool {
 }
 
 /// A failure as a response.
-pub(crate) fn failed(failure: &Failure, shape: Shape) -> Response<ReplyBody> {
+pub(crate) fn failed(failure: &Failure, caller: &Caller) -> Response<ReplyBody> {
     let verdict = failure.verdict();
-    let mut response = document(verdict.status, failure.document(shape));
+    let mut response = document(verdict.status, failure.document(caller));
     verdict.write_headers(response.headers_mut());
     if let Failure::InvalidKey(_) = failure {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -170,6 +176,13 @@ fn state(code: StatusCode, status: &'static str) -> Response<ReplyBody> {
         status: &'static str,
     }
     json(code, &State { status })
+}
+
+/// What Ollama's clients ask for to see whether somebody is there.
+fn root() -> Response<ReplyBody> {
+    let mut response = Response::new(full("Motorpool is running"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
 }
 
 /// Which methods there are. A page is told what it may send, since its origin was allowed.

@@ -9,6 +9,8 @@ use motorpool_catalog::Config;
 use motorpool_vocab::FailureClass;
 use serde_json::{Value, json};
 use std::time::Duration;
+
+mod families;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},

@@ -262,7 +262,7 @@ impl<'a> World<'a> {
     fn ask(&mut self, kind: Kind, mut body: Value) {
         body["max_tokens"] = json!(24);
         // Most go on with a conversation: what its slot holds is written and read back around it.
-        if self.tally.steps % 4 > 0 {
+        if !self.tally.steps.is_multiple_of(4) {
             body["user"] = json!(format!("u{}", self.tally.steps % 4));
         }
         self.requests.send(self.daemon().http(), kind, CHAT.to_owned(), body);

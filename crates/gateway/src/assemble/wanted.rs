@@ -23,7 +23,6 @@ pub const PLAIN_MEMBERS: &[&str] = &[
     "max_completion_tokens",
     "max_tokens",
     "messages",
-    "metadata",
     "min_keep",
     "min_p",
     "mirostat",
