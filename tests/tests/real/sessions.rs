@@ -112,6 +112,10 @@ async fn a_conversation_whose_engine_is_stopped_between_its_turns_evaluates_no_t
     let windowed = evaluated_around(&daemon, ("plain", "ann", 2), &["unload", "plain"]).await;
     assert!(windowed[1..].iter().all(|n| *n > 1_400), "its layers see a window: {windowed:?}");
     assert!(daemon.log().contains("contexts of sessions do not outlive it: layers of the model see a window"));
+    for (model, is_told) in [("plain", true), ("kept", false)] {
+        let plan = daemon.cli(&["explain", model]).await.stdout;
+        assert_eq!(plan.contains("contexts of sessions do not outlive it"), is_told, "{plan}");
+    }
     daemon.stop().await;
 
     let daemon = house.start().await;

@@ -7,7 +7,7 @@ use crate::House;
 use motorpool_catalog::{Catalog, Model, ModelSource, Replicas, shipped};
 use motorpool_pool::{
     Ask, BudgetSetting, Host, KeepAlive, PoolConfig, RequestId, ScaleTerms,
-    sim::{Dice, Run, Setting, Step, Telling, Trace, Wish},
+    sim::{Dice, Parent, Run, Setting, Step, Telling, Trace, Wish},
 };
 use motorpool_supervisor::{Lease, PoolHandle};
 use motorpool_testkit::{Behaviour, Client, FakeModel, eventually};
@@ -67,8 +67,13 @@ impl Shell {
     }
 
     fn acquire(&mut self, id: RequestId, model: &str, wish: &Wish) {
-        let holder =
-            Holder { lane: wish.lane, session: wish.session.clone(), actor: wish.actor.clone(), ..Holder::default() };
+        let holder = Holder {
+            lane: wish.lane,
+            session: wish.session.clone(),
+            actor: wish.actor.clone(),
+            parent: (wish.parent == Parent::Some).then(|| "another".to_owned()),
+            ..Holder::default()
+        };
         // Who says how long an engine is kept does not enter by itself: the pool chooses the replica, as in its world.
         let keep_alive = Some(KeepAlive::For(LATER));
         let ask = Ask {

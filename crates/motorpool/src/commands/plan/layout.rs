@@ -91,6 +91,7 @@ fn launch(key: &EngineKey, (drafted, source): (&Draft, Source), (parts, claim): 
         parts,
         total: amounts(claim),
         shared_bytes: 0,
+        sessions_not_kept: None,
         judged: None,
         verdict: Verdict::Fits,
     }

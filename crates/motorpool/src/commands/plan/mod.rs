@@ -28,9 +28,9 @@ use crate::{
 };
 use motorpool_broker::{Bounds, Subject};
 use motorpool_catalog::{Manifest, Model};
-use motorpool_pool::{Facts, StartFault, copies};
+use motorpool_pool::{Facts, NotKept, SessionsKept, StartFault, copies, sessions_kept};
 use motorpool_supervisor::{Checker, Notebook};
-use motorpool_vocab::{EngineKey, FailureClass};
+use motorpool_vocab::{Bytes, EngineKey, FailureClass};
 use sheet::Sheet;
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
@@ -46,11 +46,15 @@ pub(super) async fn plan(
         .collect::<Result<_, _>>()?;
     let subject = |(key, model): (EngineKey, Arc<Model>)| {
         let facts = look_at(dirs, (&settings, &command), &model).map_err(|fault| unusable(&fault))?;
-        Ok::<_, Failure>((key, subject_of(&model, &facts, &command)))
+        let not_kept = not_kept(&settings, &model, &facts);
+        Ok::<_, Failure>((key, subject_of(&model, &facts, &command), not_kept))
     };
     let wanted: Vec<_> = copies(&models, command.replicas).into_iter().map(subject).collect::<Result<_, _>>()?;
     let bounds = bounds(dirs, &settings, &command).await?;
-    let mut sheet = layout::lay_out(bounds, wanted.iter().map(|(key, subject)| (key.clone(), subject)));
+    let mut sheet = layout::lay_out(bounds, wanted.iter().map(|(key, subject, _)| (key.clone(), subject)));
+    for (launch, (.., not_kept)) in sheet.launches.iter_mut().zip(wanted) {
+        launch.sessions_not_kept = not_kept.map(|why| why.to_string());
+    }
     if command.on.is_none() {
         now::ask(client, &command, &mut sheet).await?;
     }
@@ -100,6 +104,16 @@ fn subject_of(model: &Model, facts: &Facts, command: &Plan) -> Subject {
     match command.context {
         Some(wish) => motorpool_pool::subject(&model.with_context(wish), facts),
         None => motorpool_pool::subject(model, facts),
+    }
+}
+
+/// Why contexts of its sessions would not outlive it, if they would not.
+fn not_kept(settings: &Settings, model: &Model, facts: &Facts) -> Option<NotKept> {
+    let manifest = settings.catalog.manifest(&model.engine).map(AsRef::as_ref);
+    match (settings.config.session_state.disk, sessions_kept(model, facts, manifest)) {
+        (Bytes::ZERO, _) => Some(NotKept::SwitchedOff),
+        (_, SessionsKept::No(why)) => Some(why),
+        (_, SessionsKept::Yes) => None,
     }
 }
 

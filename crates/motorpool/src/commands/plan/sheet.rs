@@ -58,6 +58,8 @@ pub(crate) struct Launch {
     pub(crate) total: Amounts,
     /// What of it a launch before it maps already; not charged again.
     pub(crate) shared_bytes: u64,
+    /// Why what it holds of sessions would not outlive it; `None`: it would.
+    pub(crate) sessions_not_kept: Option<String>,
     /// The launch that a running daemon judged, beside what it holds.
     pub(crate) judged: Option<Judged>,
     pub(crate) verdict: Verdict,
@@ -153,7 +155,7 @@ impl Launch {
         let plural = if *slots == 1 { "slot" } else { "slots" };
         let title = format!("{key}: {context} tokens, {slots} {plural}, {kv_type} cache; {source}\n");
         let verdict = self.in_the_pool() + &self.verdict.for_people() + "\n";
-        title + &self.clamped() + &self.grown() + &out::table(&head, rows) + &self.shared() + &verdict
+        title + &self.clamped() + &self.grown() + &out::table(&head, rows) + &self.shared() + &self.forgets() + &verdict
     }
 
     fn clamped(&self) -> String {
@@ -177,6 +179,11 @@ impl Launch {
             return "in the running pool: ".to_owned();
         }
         format!("in the running pool ({context} tokens, {slots} slots, {}, {source}): ", Bytes::new(*total_bytes))
+    }
+
+    fn forgets(&self) -> String {
+        let line = |why: &String| format!("contexts of sessions do not outlive it: {why}\n");
+        self.sessions_not_kept.as_ref().map_or_else(String::new, line)
     }
 
     fn shared(&self) -> String {
@@ -246,6 +253,7 @@ mod tests {
             ],
             total: amounts((1 << 30) + (48 << 20), &[("GPU-1", 6 << 30)]),
             shared_bytes: 0,
+            sessions_not_kept: None,
             judged: None,
             verdict,
         }
@@ -299,6 +307,10 @@ mod tests {
         assert!(text.contains("1.0 GiB of it are mapped already and charged once\n"), "{text}");
         let grown = sheet(vec![Launch { grown_from: Some(4096), ..launch(Verdict::Fits) }]).for_people();
         assert!(grown.contains("context grown 4096 → 8192 tokens/turn (2 slots): "), "{grown}");
+        let forgets = Launch { sessions_not_kept: Some("it is off".into()), ..launch(Verdict::Fits) };
+        let forgets = sheet(vec![forgets]).for_people();
+        assert!(forgets.contains("contexts of sessions do not outlive it: it is off\n"), "{forgets}");
+        assert!(!grown.contains("outlive"), "{grown}");
     }
 
     #[test]
