@@ -1,6 +1,6 @@
 //! Access keys: who holds one may do what its scopes say, as often as its limits say.
 //!
-//! Only the SHA-256 of a key is kept, in a file of ours that `motorpool key` writes and [`Keyring`] reads again when it
+//! Only the SHA-256 of a key is kept, in a file of ours that `motorpool key` writes and `Keyring` reads again when it
 //! changes: a key that was revoked opens nothing a second later. Hashes are compared whole, whatever they begin with.
 //!
 //! * **K1** as soon as there is one key, every request over an address needs one; the control socket needs none. A file

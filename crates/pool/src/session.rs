@@ -262,6 +262,16 @@ mod tests {
     }
 
     #[test]
+    fn a_session_in_two_slots_goes_on_in_the_one_it_came_to_last() {
+        let mut slots = Slots::default();
+        assert_eq!(taken(&mut slots, 1, "a", (2, 0)), Some((0, Came::Anew)));
+        assert_eq!(taken(&mut slots, 2, "a", (2, 1)), Some((1, Came::Anew)));
+        (0..2).for_each(|slot| slots.give_back(at(3), slot));
+        assert_eq!(slots.unwritten().collect::<Vec<_>>(), [(1, at(3))], "the other is older");
+        assert_eq!(taken(&mut slots, 4, "a", (2, 0)), Some((1, Came::Back)));
+    }
+
+    #[test]
     fn no_slot_is_named_beside_a_lease_in_one_that_nobody_knows() {
         let mut slots = Slots::default();
         assert_eq!(taken(&mut slots, 1, "a", (4, 1)), None);
