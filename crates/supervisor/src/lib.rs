@@ -69,6 +69,7 @@ mod shell;
 mod state_files;
 mod sys;
 mod toll;
+mod turns;
 mod vigil;
 mod wire;
 
