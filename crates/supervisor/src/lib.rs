@@ -60,6 +60,7 @@ mod panics;
 mod probe;
 mod protocol;
 mod pulse;
+mod redact;
 mod rotate;
 mod runner;
 mod settings;
