@@ -60,6 +60,7 @@ mod panics;
 mod probe;
 mod protocol;
 mod pulse;
+mod redact;
 mod rotate;
 mod runner;
 mod settings;
@@ -69,6 +70,7 @@ mod shell;
 mod state_files;
 mod sys;
 mod toll;
+mod turns;
 mod vigil;
 mod wire;
 

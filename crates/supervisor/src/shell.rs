@@ -10,6 +10,7 @@ use crate::{
     incidents::{ExitLine, Incidents},
     looks::NoLook,
     settings::OnDenial,
+    turns::Turns,
 };
 use motorpool_catalog::Model;
 use motorpool_devices::now;
@@ -31,8 +32,6 @@ use tokio::{
 
 /// The loop turns at least so often, so that one that does not can be told.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A loop that did not turn for so long did not run.
-const ASLEEP: Duration = Duration::from_secs(10);
 /// With posts without end, the outside view is renewed so often at least.
 const SHOWN_WITHIN: Duration = Duration::from_millis(100);
 
@@ -55,8 +54,7 @@ pub(crate) struct Shell {
     shown_at: Instant,
     /// The deadline that was last told as due.
     ticked: Option<Now>,
-    /// When the pool was told something last.
-    turned_at: Now,
+    turns: Turns,
 }
 
 /// Who is told what happens.
@@ -76,8 +74,8 @@ type Mailbox = (mpsc::WeakUnboundedSender<Post>, mpsc::UnboundedReceiver<Post>);
 impl Shell {
     pub(crate) fn new(pool: Pool, (inbox, posts): Mailbox, workshop: Arc<Workshop>, outside: Outside) -> Self {
         let (askers, drivers) = (HashMap::new(), HashMap::new());
-        let (shown_at, ticked, turned_at) = (Instant::now(), None, now());
-        let mut shell = Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at, ticked, turned_at };
+        let (shown_at, ticked, turns) = (Instant::now(), None, Turns::since(now()));
+        let mut shell = Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at, ticked, turns };
         // Whoever looks before the first post finds the budget.
         shell.show();
         shell
@@ -132,8 +130,8 @@ impl Shell {
     }
 
     fn take(&mut self, post: Post) {
-        if nothing_ran(self.turned_at, now()) {
-            self.feed(Input::Woke);
+        if let Some(woke) = self.turns.turn(now()) {
+            self.feed(woke);
         }
         let input = match post {
             Post::Input(input) => input,
@@ -163,8 +161,7 @@ impl Shell {
     }
 
     fn feed(&mut self, input: Input) {
-        self.turned_at = now();
-        let actions = self.pool.on_event(self.turned_at, input);
+        let actions = self.pool.on_event(now(), input);
         // Before anybody is answered: they find a view no older than the answer.
         if self.posts.is_empty() || self.shown_at.elapsed() >= SHOWN_WITHIN || actions.iter().any(is_answer) {
             self.show();
@@ -350,11 +347,6 @@ impl Outside {
         }
         self.shared.remember(record.clone());
     }
-}
-
-/// The loop turns each second, so that a longer gap means that it could not: the machine slept, or we were stopped.
-fn nothing_ran(turned_at: Now, now: Now) -> bool {
-    now.since(turned_at) >= ASLEEP
 }
 
 fn is_answer(action: &Action) -> bool {

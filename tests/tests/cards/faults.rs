@@ -1,9 +1,10 @@
 //! A driver that hangs, loses a card, counts processes in another way: what is said, and that everybody else goes on.
 use crate::support::{assert_serves, model, taking, until_card};
-use motorpool_testkit::{Behaviour, Load, eventually};
+use motorpool_testkit::{Behaviour, End, Exit, Load, Moment, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     cards::{CARDS, Cards},
+    talk::{CHAT, Said, chat},
 };
 use motorpool_vocab::GIB;
 
@@ -96,5 +97,45 @@ async fn an_engine_that_computes_on_the_processor_in_spite_of_its_plan_serves_no
     assert_ne!(failed.code, Some(0), "{failed:?}\n{}", daemon.log());
     until_logged(&daemon, "cpu-fallback").await;
     assert_serves(&daemon, "good").await;
+    daemon.stop().await;
+}
+
+/// Serves one reply, and dies of a card that is gone in the second.
+fn dies_of_its_card() -> Behaviour {
+    let exit = Exit {
+        at: Moment::Token(12),
+        how: End::Code(1),
+        log: vec!["NVRM: GPU has fallen off the bus".into()],
+        first_starts: Some(1),
+    };
+    Behaviour { exit: Some(exit), ..taking(20 << 10) }
+}
+
+#[tokio::test]
+async fn a_card_that_falls_off_under_an_engine_ends_that_one_alone_and_is_used_again_when_it_is_back() {
+    let mut house = House::new();
+    let [a, b] = CARDS;
+    house.fake_with("large", &dies_of_its_card(), "declared = \"20480MiB\"\n");
+    let small = model(&mut house, "small", 6 << 10);
+    let cards = Cards::put_in(&mut house, TOTALS, "");
+    let daemon = house.start().await;
+    assert_serves(&daemon, "large").await;
+    assert_serves(&daemon, "small").await;
+    assert!(daemon.status().await.card(b).committed_bytes >= 6 * GIB);
+    cards.set(&format!("fault all {a} lost\n"));
+    until_card(&daemon, a, |card| card.share_now_bytes == 0).await;
+    let broken = daemon.http().post(CHAT, &chat("large", "are you there?")).await.expect("an answer");
+    assert!(Said::read(&broken.text()).error.is_some(), "{}", broken.text());
+    until_logged(&daemon, "\"class\":\"device-lost\"").await;
+    assert_serves(&daemon, "small").await;
+    assert_eq!(small.starts().len(), 1, "the other card's engine goes on");
+    let refused = daemon.cli(&["load", "large"]).await;
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    assert!(refused.stderr.contains("or another device, helps"), "{refused:?}");
+    until_logged(&daemon, "a device is lost; nothing new goes there: reset it, or reboot").await;
+    cards.set("");
+    until_card(&daemon, a, |card| card.foreign_bytes == Some(0)).await;
+    assert_serves(&daemon, "large").await;
+    assert!(daemon.status().await.card(a).committed_bytes >= 20 * GIB);
     daemon.stop().await;
 }

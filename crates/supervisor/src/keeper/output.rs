@@ -3,6 +3,7 @@ use super::link::{Link, is_temporary};
 use crate::{
     lines::{Lines, Ring, lossy},
     protocol::Source,
+    redact::redacted,
     rotate::LogFile,
 };
 use nix::{
@@ -84,10 +85,7 @@ impl Output {
             Some(Err(_)) => 0,
         };
         let source = self.source;
-        let mut on_line = |line: &[u8]| {
-            record.keep(line);
-            link.report_line(source, lossy(line));
-        };
+        let mut on_line = |line: &[u8]| pass_on(source, line, record, link);
         if n == 0 {
             self.pipe = None;
             self.lines.finish(&mut on_line);
@@ -109,12 +107,16 @@ impl Output {
             n_left = n_left.saturating_sub(n);
         }
         let source = self.source;
-        self.lines.finish(&mut |line| {
-            record.keep(line);
-            link.report_line(source, lossy(line));
-        });
+        self.lines.finish(&mut |line| pass_on(source, line, record, link));
         record.write_log();
     }
+}
+
+/// A whole line goes to everybody, and no secret with it.
+fn pass_on(source: Source, said: &[u8], record: &mut Record, link: &mut Link) {
+    let clean = redacted(said);
+    record.keep(&clean);
+    link.report_line(source, lossy(&clean));
 }
 
 /// The stream into the engine. It stays open for as long as the engine lives: some take its end for an order.

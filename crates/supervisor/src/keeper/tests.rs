@@ -60,3 +60,19 @@ fn a_supervisor_that_is_found_gone_only_by_sending_ends_the_engine() {
     keeper.relay(&mut link);
     assert!(matches!(keeper.stage, Stage::Ending { .. }));
 }
+
+#[test]
+fn a_secret_that_an_engine_prints_in_parts_is_neither_passed_on_nor_kept() {
+    let (mut keeper, mut link, mut prints, mut supervisor) = at(Stage::Running);
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("engine.log");
+    keeper.record = Record::new(Some(crate::rotate::LogFile::open(&path).expect("writable")));
+    for part in ["Authorization: Bear", "er abc", "def\n"] {
+        prints.write_all(part.as_bytes()).expect("a reader");
+        keeper.relay(&mut link);
+    }
+    let shown = "Authorization: Bearer [redacted]";
+    assert_eq!(heard(&mut supervisor), [Report::Line { source: Source::Stdout, text: shown.into(), n_dropped: 0 }]);
+    assert_eq!(keeper.record.tail(), [shown]);
+    assert_eq!(std::fs::read_to_string(&path).expect("written"), format!("{shown}\n"));
+}
