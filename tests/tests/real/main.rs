@@ -5,6 +5,7 @@
 mod beside;
 mod crash;
 mod estimates;
+mod families;
 mod learned;
 mod ledger;
 mod serving;
