@@ -1,3 +1,4 @@
 //! We as guests on a real llama-server in router mode, with small real models.
+mod leaving;
 mod router;
 mod support;

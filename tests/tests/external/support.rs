@@ -6,6 +6,10 @@ use motorpool_residency::{Claim, Listing, ProtectedSet, Role};
 use motorpool_testkit::{Client, eventually};
 use motorpool_tests::e2e::installed;
 use motorpool_vocab::{Endpoint, ServerUrl};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::json;
 use std::{
     fs,
@@ -62,8 +66,28 @@ impl House {
         format!("http://localhost:{}/v1", self.port).parse().expect("an address")
     }
 
+    /// A way to it that waits as long as `limits` say.
+    pub(crate) fn router_within(&self, limits: Limits) -> Router {
+        Router::new(&self.url(), http::HeaderMap::new(), None, limits).expect("plain HTTP")
+    }
+
     fn router(&self) -> Router {
-        Router::new(&self.url(), http::HeaderMap::new(), None, Limits::default()).expect("plain HTTP")
+        self.router_within(Limits::default())
+    }
+
+    /// From now on it takes connections and answers none.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// It answers again.
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.process.id()).expect("a process id");
+        kill(Pid::from_raw(id), signal).expect("it is ours");
     }
 
     async fn list(&self) -> Option<Listing> {
@@ -73,16 +97,20 @@ impl House {
     /// A process of ours would have one: with its own books, and the lock that all share.
     pub(crate) fn visit(&self, configured: &[&str]) -> Visit {
         let news = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&news);
+        Visit { guest: Guest::new(self.router(), self.setting(configured, &news)), news }
+    }
+
+    /// A guest's setting that protects `configured` and tells `news`.
+    pub(crate) fn setting(&self, configured: &[&str], news: &Arc<Mutex<Vec<News>>>) -> Setting {
+        let told = Arc::clone(news);
         let claim = |model: &&str| Claim { model: (*model).to_owned(), role: Role::Chat };
-        let setting = Setting {
+        Setting {
             run: self.folder.path().join("run"),
             lock_within: Duration::from_mins(1),
             protected: ProtectedSet::Known(configured.iter().map(claim).collect()),
             now,
             sink: Box::new(move |one| told.lock().expect("no panic").push(one)),
-        };
-        Visit { guest: Guest::new(self.router(), setting), news }
+        }
     }
 
     /// Somebody else loads `model`.

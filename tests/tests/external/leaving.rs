@@ -1,0 +1,54 @@
+//! The way out: all servers at once, and one that is dead costs the others nothing.
+use crate::support::House;
+use motorpool_external::{Guest, Guests, LEAVE_WITHIN, Limits};
+use motorpool_testkit::eventually;
+use std::{sync::Arc, time::Duration};
+
+/// Longer than any test runs: what waits for this waits for ever.
+const FOR_EVER: Duration = Duration::from_hours(1);
+
+async fn owning(guests: &mut Guests, house: &House) -> Guest {
+    let router = house.router_within(Limits { look: FOR_EVER, ..Limits::default() });
+    let guest = guests.admit(router, house.setting(&[], &Arc::default()));
+    drop(guest.prepare("a").await.expect("it fits"));
+    assert_eq!(guest.owned().len(), 1);
+    guest
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_three_servers_the_dead_one_keeps_no_other_from_being_left_nor_us_from_leaving() {
+    let houses = [House::open(1).await, House::open(1).await, House::open(1).await];
+    // Whichever comes first in a walk over all, a dead one is before a live one.
+    for n_dead in 0..houses.len() {
+        let mut guests = Guests::default();
+        let mut all = Vec::new();
+        for house in &houses {
+            all.push(owning(&mut guests, house).await);
+        }
+        let dead = &houses[n_dead];
+        dead.freeze();
+        let live = all.iter().enumerate().filter(|(n, _)| *n != n_dead).map(|(_, guest)| guest);
+        let left = async || live.clone().all(|guest| guest.owned().is_empty()).then_some(());
+        tokio::select! {
+            () = guests.leave_all(FOR_EVER) => panic!("the dead one answered"),
+            () = eventually("the live ones are left", left) => {}
+        }
+        guests.leave_all(LEAVE_WITHIN).await;
+        assert_eq!(all[n_dead].owned().len(), 1, "nobody said that it went");
+        dead.thaw();
+        all[n_dead].leave(FOR_EVER).await;
+        for house in &houses {
+            assert!(house.residents().await.is_empty());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_targets_on_one_server_share_what_is_ours_there() {
+    let house = House::open(1).await;
+    let mut guests = Guests::default();
+    owning(&mut guests, &house).await;
+    let second = guests.admit(house.router_within(Limits::default()), house.setting(&[], &Arc::default()));
+    drop(second.prepare("b").await.expect("what the first target loaded is ours, so it goes"));
+    assert_eq!(house.residents().await, ["b"]);
+}
