@@ -80,7 +80,7 @@ engines/x.toml:28:9: unknown failure class `bind-faild`, did you mean `bind-fail
     shows(
         &manifest(r#""bind-failed""#, r#""x""#),
         r#"
-engines/x.toml:28:9: unknown failure class `x`; known are: bad-arguments, model-missing, model-corrupt, model-unsupported, engine-missing, cpu-fallback, illegal-instruction, out-of-device-memory, out-of-host-memory, bind-failed, device-error, device-lost, assertion, killed, load-stalled, unknown
+engines/x.toml:28:9: unknown failure class `x`; known are: bad-arguments, model-missing, model-corrupt, model-unsupported, engine-missing, cpu-fallback, illegal-instruction, out-of-device-memory, out-of-host-memory, bind-failed, device-error, device-lost, assertion, killed, load-stalled, unresponsive, unknown
    |
 28 | class = "x"
    |         ^^^
