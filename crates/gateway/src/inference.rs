@@ -36,12 +36,9 @@ pub(crate) async fn by_table(
     refuse_upgrade(&head.headers)?;
     let named = model_header(&head.headers)?;
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
-    let patient = match served.way {
-        Way::Counted => asker.clone().in_no_hurry(&head.headers),
-        Way::Assembled(_) | Way::Streamed | Way::Whole => asker.clone(),
-    };
+    let patient = (served.way == Way::Counted).then(|| asker.clone().in_no_hurry(&head.headers));
     let purpose = served.purpose;
-    let expected = Expected { form: Form::Routed, model: named, purpose, asker: &patient };
+    let expected = Expected { form: Form::Routed, model: named, purpose, asker: patient.as_ref().unwrap_or(&asker) };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     let model = context.choose(named.into_iter().chain(found.model()))?;
@@ -49,8 +46,8 @@ pub(crate) async fn by_table(
     check_purpose(&model, purpose)?;
     let manifest = context.manifest(&model);
     check_offered(manifest, served)?;
-    let is_there = Standing::of(&model, &context.handle.snapshot()) == Standing::Loaded;
-    let asker = if is_there { asker } else { patient };
+    let is_there = || Standing::of(&model, &context.handle.snapshot()) == Standing::Loaded;
+    let asker = patient.filter(|_| !is_there()).unwrap_or(asker);
     let assembled = served.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
     let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
     let edits = Edits { model: Some(model.id.as_str()), streaming };
