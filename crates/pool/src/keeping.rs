@@ -107,7 +107,8 @@ impl Pool {
 
     /// Slots whose sessions have been away for half the time that their engine is kept are written.
     pub(crate) fn write_unused(&mut self, now: Now) {
-        for entry in self.by_spawn.values().copied().collect::<Vec<_>>() {
+        let is_due = |entry: &EntryId| self.next_write(*entry).is_some_and(|(at, _)| at <= now);
+        for entry in self.by_spawn.values().copied().filter(is_due).collect::<Vec<_>>() {
             while let Some((_, slot)) = self.next_write(entry).filter(|(at, _)| *at <= now) {
                 self.write(entry, slot);
             }
@@ -122,12 +123,17 @@ impl Pool {
     /// The slot that is to be written next, and when. One that may not serve is asked for nothing.
     fn next_write(&self, entry: EntryId) -> Option<(Now, u32)> {
         let target = &self.entries[entry];
-        let serving = target.serving().filter(|s| !s.health.is_barred() && self.keeps_sessions_of(s.spawn))?;
+        let serving = target.serving()?;
+        // Most engines have no sessions, and this is asked of all of them at every input.
+        let (since, slot) = serving.slots.unwritten().map(|(slot, since)| (since, slot)).min()?;
+        if serving.health.is_barred() || !self.keeps_sessions_of(serving.spawn) {
+            return None;
+        }
         let kept_for = match (serving.keep, KeepAlive::of_model(target.model.idle_ttl)) {
             (KeepAlive::For(within), _) | (KeepAlive::Always, KeepAlive::For(within)) => within,
             (KeepAlive::Always, KeepAlive::Always) => return None,
         };
-        serving.slots.unwritten().map(|(slot, since)| (since.after(kept_for / 2), slot)).min()
+        Some((since.after(kept_for / 2), slot))
     }
 
     fn write(&mut self, entry: EntryId, slot: u32) {
