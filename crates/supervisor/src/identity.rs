@@ -76,15 +76,20 @@ fn told(manifest: &Manifest, model: &Model) -> String {
 }
 
 /// With an end, so that two words are not one.
-fn add(sum: &mut Sha256, word: &OsStr) {
+pub(crate) fn add(sum: &mut Sha256, word: &OsStr) {
     sum.update(word.as_bytes());
     sum.update([0]);
 }
 
 /// The first 64 bits, which tell apart all that one machine ever launches.
 fn short(sum: Sha256) -> String {
+    hex(sum, 8)
+}
+
+/// The first bytes of a hash, two digits each.
+pub(crate) fn hex(sum: Sha256, n_bytes: usize) -> String {
     let mut text = String::new();
-    for byte in sum.finalize().iter().take(8) {
+    for byte in sum.finalize().iter().take(n_bytes) {
         write!(text, "{byte:02x}").expect("a text takes everything");
     }
     text

@@ -1,8 +1,8 @@
 //! Secrets do not stay in what an engine prints: their values become [`MASK`] before a line is kept or passed on.
 //!
 //! Boundary: one pass over one line, without a regular expression, for the keeper's sake. A value is what follows `bearer`,
-//! `api_key=` and the like, or a token that says by its first letters what it is (`hf_`, `sk-`). Lines are whole when they come here, however the pipe cut them; a secret in the middle of a line that was
-//! cut for its length alone is the exception.
+//! `api_key=` and the like, or a token that says by its first letters what it is (`hf_`, `sk-`). Lines are whole when they
+//! come here, however the pipe cut them; a secret in the middle of a line that was cut for its length alone is the exception.
 use std::borrow::Cow;
 
 /// What stands for a secret.

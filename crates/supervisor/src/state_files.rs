@@ -11,6 +11,7 @@
 //! another identity is of no use to anybody and is deleted when the model is launched, unless an engine still uses it.
 use crate::{
     handle::file_name,
+    identity::{add, hex},
     shelf::{Place, Shelf},
 };
 use motorpool_vocab::{Bytes, ModelId, Spawn};
@@ -18,7 +19,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
+    ffi::OsStr,
     fs::{self, DirBuilder, File},
     io,
     os::unix::fs::DirBuilderExt as _,
@@ -170,14 +171,9 @@ fn whole(session: &str) -> Arc<str> {
 fn hash(words: &[&str]) -> String {
     let mut sum = Sha256::new();
     for word in words {
-        sum.update(word.as_bytes());
-        // With an end, so that two words are not one.
-        sum.update([0]);
+        add(&mut sum, OsStr::new(word));
     }
-    sum.finalize().iter().take(16).fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a text takes everything");
-        text
-    })
+    hex(sum, 16)
 }
 
 fn names_in(folder: &Path) -> Vec<Arc<str>> {
