@@ -46,6 +46,7 @@ impl Asker {
             job: text(headers, "x-motorpool-job")?,
             actor: text(headers, "x-motorpool-actor")?,
             parent: text(headers, "x-motorpool-parent")?,
+            owner: None,
             since: Now::ZERO,
         };
         Ok(Self { holder, priority, keep_alive: None, rights: None })
@@ -53,14 +54,20 @@ impl Asker {
 
     /// What its body adds: `keep_alive`; and without a session in its headers, the API's own user or conversation is one.
     pub(crate) fn with_body(mut self, found: &Findings, session: Session) -> Result<Self, Failure> {
-        self.holder.session = self.holder.session.or_else(|| named_by(found, session));
+        // What two keys call alike are two sessions.
+        let own = |named| match &self.holder.owner {
+            Some(owner) => format!("{owner}/{named}"),
+            None => named,
+        };
+        self.holder.session = self.holder.session.or_else(|| named_by(found, session).map(own));
         self.keep_alive = found.raw(Key::KeepAlive).map(keep_alive).transpose()?.flatten();
         Ok(self)
     }
 
     /// What its key lets it do, if it came with one.
     pub(crate) fn with_rights(self, rights: Option<&Rights>) -> Self {
-        Self { rights: rights.cloned(), ..self }
+        let owner = rights.map(Rights::name);
+        Self { rights: rights.cloned(), holder: Holder { owner, ..self.holder }, ..self }
     }
 
     /// Refuses a model that is not one of its key's.
@@ -82,7 +89,9 @@ impl Asker {
 
     /// Its wish for a lease on `model`.
     pub(crate) fn ask(&self, model: ModelId) -> Ask {
-        Ask { priority: self.priority, keep_alive: self.keep_alive, ..Ask::lease(model, self.holder.clone()) }
+        let most_waiting = self.rights.as_ref().and_then(Rights::most_waiting);
+        let plain = Ask::lease(model, self.holder.clone());
+        Ask { priority: self.priority, keep_alive: self.keep_alive, most_waiting, ..plain }
     }
 
     /// Its wish that `model` be there before its body is. `None`: it is not so urgent that others had to go for a request
@@ -182,6 +191,7 @@ mod tests {
             job: some("j"),
             actor: some("a"),
             parent: some("req_0"),
+            owner: None,
             since: Now::ZERO,
         };
         assert_eq!(asker.holder, holder);

@@ -170,6 +170,16 @@ impl Rights {
         }
     }
 
+    /// Its name.
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.key.name.as_str().into()
+    }
+
+    /// How many of its requests may wait at a time, if that was said.
+    pub(crate) fn most_waiting(&self) -> Option<u32> {
+        self.key.waiting
+    }
+
     /// Whether the model is one of its own.
     pub(crate) fn may_use(&self, model: &Model) -> bool {
         self.key.models.is_empty() || self.key.models.iter().any(|id| id == model.id.as_str())

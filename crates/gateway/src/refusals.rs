@@ -100,7 +100,7 @@ mod tests {
             (denial(9, vec![(key(), Bytes::gib(1))]), 503, "capacity_denied", Retry::Never),
             (context(), 503, "context_denied", Retry::Never),
             (Refusal::EngineBusy { key: key(), within }, 503, "engine_busy", Retry::After(5)),
-            (Refusal::QueueFull { model: None, limit: 9 }, 429, "queue_full", Retry::After(5)),
+            (Refusal::QueueFull { queue: motorpool_pool::Queue::All, limit: 9 }, 429, "queue_full", Retry::After(5)),
             (Refusal::Cancelled, 503, "cancelled", Retry::Never),
             (Refusal::QueueTimeout { key: key(), within }, 504, "queue_timeout", Retry::Now),
             (start(FailureClass::Unknown), 502, "engine_start_failed", Retry::Now),

@@ -322,6 +322,9 @@ pub(crate) struct NewKey {
     /// So many requests to models in a minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) per_minute: Option<u32>,
+    /// So many requests that wait at a time, instead of three quarters of the queue
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) waiting: Option<u32>,
     /// Take the key from the first line of standard input instead of making one; one of fewer than 32 characters opens
     /// nothing to other machines
     #[arg(long)]

@@ -106,6 +106,7 @@ fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Failure> {
             per_model: config.limits.queue_model as usize,
             in_all: config.limits.queue as usize,
             quiet: config.pool.quiet,
+            ..QueueTerms::default()
         },
         scale: ScaleTerms { fan_out_after: config.pool.fan_out_after, scale_down_after: config.pool.scale_down_after },
         on_deadline: match config.evict.on_deadline {

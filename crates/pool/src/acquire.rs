@@ -3,7 +3,7 @@
 //! A ticket ends in exactly one place: [`Pool::end_ticket`] (P3). How it waits on drains is in `wait.rs`, how it gets
 //! its lease in `serve.rs`.
 use crate::{
-    Action, Ask, OnAbandon, Pool, Refusal, RequestId, Want,
+    Action, Ask, OnAbandon, Pool, Queue, Refusal, RequestId, Want,
     entry::{EntryId, Phase, Ticket, Wait},
     pool::Mode,
 };
@@ -17,7 +17,7 @@ impl Pool {
         let Some(entry) = self.route(now, &ask) else {
             return self.act(Action::Refuse { id, refusal: Refusal::UnknownModel(ask.model) });
         };
-        let crowded = self.crowded(&ask);
+        let crowded = self.crowded(&ask).or_else(|| self.crowded_by_its_own(&ask));
         let has_slot = self.entries[entry].serving().is_some_and(|s| s.gate.granted() < s.gate.width());
         if let Some(refusal) = crowded.clone().filter(|_| !has_slot) {
             return self.act(Action::Refuse { id, refusal });
@@ -50,10 +50,27 @@ impl Pool {
         let (in_all, per_model) =
             (self.tickets.values().filter(lease).count(), self.tickets.values().filter(lease).filter(of_it).count());
         if per_model >= terms.per_model {
-            Some(Refusal::QueueFull { model: Some(ask.model.clone()), limit: terms.per_model })
+            Some(Refusal::QueueFull { queue: Queue::Model(ask.model.clone()), limit: terms.per_model })
         } else {
-            (in_all >= terms.in_all).then_some(Refusal::QueueFull { model: None, limit: terms.in_all })
+            (in_all >= terms.in_all).then_some(Refusal::QueueFull { queue: Queue::All, limit: terms.in_all })
         }
+    }
+
+    /// The same of what others of its access key may leave it: so that they fill no queue for everybody.
+    fn crowded_by_its_own(&self, ask: &Ask) -> Option<Refusal> {
+        let owner = ask.holder.owner.as_ref().filter(|_| ask.want == Want::Lease)?;
+        let terms = self.config.queue;
+        let own = |t: &&Ticket| t.ask.want == Want::Lease && t.ask.holder.owner.as_ref() == Some(owner);
+        let share = |limit: usize| limit.saturating_mul(terms.of_one_key).div_ceil(1000).max(1);
+        let full = |waiting: usize, limit: usize| (waiting >= limit).then_some(limit);
+        let in_all = self.tickets.values().filter(own).count();
+        let limit = if let Some(most) = ask.most_waiting {
+            full(in_all, usize::try_from(most).unwrap_or(usize::MAX))?
+        } else {
+            let of_it = self.tickets.values().filter(own).filter(|t| t.ask.model == ask.model).count();
+            full(of_it, share(terms.per_model)).or_else(|| full(in_all, share(terms.in_all)))?
+        };
+        Some(Refusal::QueueFull { queue: Queue::Key, limit })
     }
 
     fn enqueue(&mut self, now: Now, id: RequestId, (entry, ask): (EntryId, Ask)) {

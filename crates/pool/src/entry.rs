@@ -4,7 +4,7 @@
 //! drain or the teardown.
 use crate::{
     Ask, BuildId, Facts, KeepAlive, Launch, RequestId, attempt::Attempts, backoff::Backoff, failure::Failures,
-    fallback::Proving, health::Health, reclaim::Free, session::Slots,
+    fallback::Proving, health::Health, queue::Shares, reclaim::Free, session::Slots,
 };
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     pub(crate) last_work: Option<Now>,
     /// Who acted in its last lease.
     pub(crate) last_actor: Option<String>,
+    /// What owners have had of it.
+    pub(crate) shares: Shares,
     pub(crate) attempts: Attempts,
     pub(crate) backoff: Backoff,
     pub(crate) failures: Failures,
@@ -269,6 +271,7 @@ impl Entry {
             last_exit: None,
             last_work: None,
             last_actor: None,
+            shares: Shares::default(),
             attempts: Attempts::default(),
             backoff: Backoff::default(),
             failures: Failures::default(),

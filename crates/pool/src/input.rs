@@ -39,6 +39,8 @@ pub struct Ask {
     pub priority: Option<i32>,
     /// Who says which slot of the engine is used.
     pub slots: SlotChoice,
+    /// How many of its access key may wait at a time; `None`: a share of the queue.
+    pub most_waiting: Option<u32>,
     /// How long its engine is kept after it, unless a later request says otherwise; `None`: as its model says.
     pub keep_alive: Option<KeepAlive>,
 }
@@ -66,8 +68,9 @@ impl Ask {
     /// A lease on `model` for `holder`, on the configured terms.
     pub fn lease(model: ModelId, holder: Holder) -> Self {
         let (drain_wait, queue_wait, replica, priority) = (None, None, None, None);
-        let (slots, keep_alive) = (SlotChoice::default(), None);
-        Self { model, want: Want::Lease, holder, drain_wait, queue_wait, replica, priority, slots, keep_alive }
+        let (slots, most_waiting, keep_alive) = (SlotChoice::default(), None, None);
+        let want = Want::Lease;
+        Self { model, want, holder, drain_wait, queue_wait, replica, priority, slots, most_waiting, keep_alive }
     }
 
     /// `model` made resident, on the configured terms.

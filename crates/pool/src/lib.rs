@@ -106,8 +106,8 @@ pub use motorpool_broker::{
 pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pause::GpuPause;
 pub use pool::{Pool, PoolConfig};
-pub use queue::{Affinity, Descent, Occupied, Queued, Quiet, pick_ticket};
-pub use refusal::Refusal;
+pub use queue::{Affinity, Descent, Occupied, Owner, Queued, Quiet, pick_ticket};
+pub use refusal::{Queue, Refusal};
 pub use replica::{ReplicaLoad, ReplicaStanding, pick_replica};
 pub use slot::LoadSlots;
 pub use subject::subject;

@@ -19,8 +19,8 @@ pub enum Refusal {
     },
     /// Too many wait already.
     QueueFull {
-        /// For this model; `None`: in all.
-        model: Option<ModelId>,
+        /// Whose queue it is.
+        queue: Queue,
         /// How many may.
         limit: usize,
     },
@@ -68,6 +68,17 @@ pub enum Refusal {
     ShuttingDown,
 }
 
+/// A queue that is full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// That of one model.
+    Model(ModelId),
+    /// All of them together.
+    All,
+    /// The share of one access key, of either.
+    Key,
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,10 +89,13 @@ impl fmt::Display for Refusal {
                 "engine {key} is busy serving requests and did not drain within {}s — not evicting. Retry shortly, or wait for current turns to finish.",
                 within.as_secs()
             ),
-            Self::QueueFull { model: Some(model), limit } => {
+            Self::QueueFull { queue: Queue::Model(model), limit } => {
                 write!(f, "{limit} requests wait for model {model} already; retry later")
             }
-            Self::QueueFull { model: None, limit } => write!(f, "{limit} requests wait already; retry later"),
+            Self::QueueFull { queue: Queue::All, limit } => write!(f, "{limit} requests wait already; retry later"),
+            Self::QueueFull { queue: Queue::Key, limit } => {
+                write!(f, "{limit} requests of this access key wait already, which is its share; retry later")
+            }
             Self::Cancelled => f.write_str("the request was taken out of the queue"),
             Self::QueueTimeout { key, within } => write!(f, "waited {} s for {key}", within.as_secs()),
             Self::StartFailed { key, fault } => {

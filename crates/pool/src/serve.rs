@@ -6,10 +6,14 @@
 use crate::{
     Action, Grant, KeepAlive, Pool, RequestId, SlotChoice, Want,
     entry::{EntryId, LeaseLine, Serving, Ticket, Wait},
-    queue::{Affinity, Descent, Occupied, Queued, Quiet, in_order, pick_ticket},
+    queue::{Affinity, Descent, Occupied, Owner, Queued, Quiet, in_order, pick_ticket},
     session::Given,
 };
 use motorpool_vocab::{Holder, Lane, Now, Spawn, TryEnter};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 impl Pool {
     pub(crate) fn on_entered(&mut self, now: Now, id: RequestId, (spawn, holder): (Spawn, Holder)) {
@@ -18,6 +22,7 @@ impl Pool {
             target.hit(now);
             target.last_work = Some(now);
             target.last_actor.clone_from(&holder.actor);
+            target.shares.take(holder.owner.as_ref());
             if let Some(serving) = target.serving_mut() {
                 serving.n_leases += 1;
             }
@@ -97,7 +102,7 @@ impl Pool {
             ask.want == Want::Lease && (!draining || young && *of == entry && *wait == Wait::Entitled)
         };
         let waiting = self.candidates(now, entry).into_iter().filter(may);
-        let queue: Vec<_> = waiting.map(|id| self.queued(now, entry, id)).collect();
+        let queue = self.queue_of(now, entry, waiting.collect());
         pick_ticket(now, self.config.max_wait, self.occupied(now, entry, serving), &queue)
     }
 
@@ -115,7 +120,29 @@ impl Pool {
         ask.replica.is_none() && (bound.is_none() || waited)
     }
 
-    fn queued(&self, now: Now, entry: EntryId, id: RequestId) -> Queued {
+    /// These tickets as the choice for `entry` sees them.
+    fn queue_of(&self, now: Now, entry: EntryId, tickets: Vec<RequestId>) -> Vec<Queued> {
+        let owners = self.owners(entry, &tickets);
+        tickets.into_iter().map(|id| self.queued(now, (entry, &owners), id)).collect()
+    }
+
+    /// Whose these tickets are, and what each of those has had of `entry`. Without keys nobody is told apart, nor where an
+    /// operator has moved one: his word would be undone by it.
+    fn owners(&self, entry: EntryId, tickets: &[RequestId]) -> BTreeMap<Option<&Arc<str>>, Owner> {
+        let names: BTreeSet<_> = tickets.iter().map(|id| self.tickets[id].ask.holder.owner.as_ref()).collect();
+        if names.len() < 2 || tickets.iter().any(|id| self.tickets[id].turn.placed) {
+            return BTreeMap::new();
+        }
+        let shares = &self.entries[entry].shares;
+        names.into_iter().enumerate().map(|(id, name)| (name, Owner { id, had: shares.of(name) })).collect()
+    }
+
+    fn queued(
+        &self,
+        now: Now,
+        (entry, owners): (EntryId, &BTreeMap<Option<&Arc<str>>, Owner>),
+        id: RequestId,
+    ) -> Queued {
         let Ticket { ask, since, turn, .. } = &self.tickets[&id];
         let target = &self.entries[entry];
         let holder = &ask.holder;
@@ -138,6 +165,7 @@ impl Pool {
             turn: turn.number,
             priority: ask.priority.unwrap_or(0),
             affinity,
+            owner: owners.get(&holder.owner.as_ref()).copied().unwrap_or_default(),
         }
     }
 
@@ -184,6 +212,7 @@ impl Pool {
         let target = &mut self.entries[entry];
         target.hit(now);
         target.last_actor.clone_from(&holder.actor);
+        target.shares.take(holder.owner.as_ref());
         if holder.lane != Lane::Ambient {
             target.last_work = Some(now);
         }
@@ -221,6 +250,7 @@ impl Pool {
     /// Tickets for a lease of `entry`, in the order in which they would be served.
     pub(crate) fn pending_in_order(&self, now: Now, entry: EntryId) -> Vec<Queued> {
         let leases = self.entries[entry].queue.iter().filter(|id| self.tickets[*id].ask.want == Want::Lease);
-        in_order(now, self.config.max_wait, leases.map(|id| self.queued(now, entry, *id)).collect())
+        let queue = self.queue_of(now, entry, leases.copied().collect());
+        in_order(now, self.config.max_wait, queue)
     }
 }

@@ -8,6 +8,8 @@ pub struct QueueTerms {
     pub per_model: usize,
     /// Requests that wait for a lease in all (512).
     pub in_all: usize,
+    /// What of both one access key may take, in thousandths (750): the rest is for others.
+    pub of_one_key: usize,
     /// Ambient work begins after so long without other work on its model (180 s); zero: at once.
     pub quiet: Duration,
 }
@@ -59,7 +61,7 @@ impl KeepAlive {
 
 impl Default for QueueTerms {
     fn default() -> Self {
-        Self { per_model: 64, in_all: 512, quiet: Duration::from_mins(3) }
+        Self { per_model: 64, in_all: 512, of_one_key: 750, quiet: Duration::from_mins(3) }
     }
 }
 

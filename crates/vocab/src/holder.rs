@@ -1,5 +1,6 @@
 //! Who asks, and how urgently: [`Holder`], [`Lane`]; who holds and who waits, as outsiders see it.
 use crate::Now;
+use std::sync::Arc;
 
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +48,8 @@ pub struct Holder {
     pub actor: Option<String>,
     /// The request that waits for this one, when it names one.
     pub parent: Option<String>,
+    /// The access key that it came with, by name, if it came with one.
+    pub owner: Option<Arc<str>>,
     /// Since when.
     pub since: Now,
 }

@@ -63,6 +63,9 @@ pub struct KeyRecord {
     /// Requests to models in a minute.
     #[serde(default)]
     pub per_minute: Option<u32>,
+    /// Requests that wait for a slot at a time; none: three quarters of the queue.
+    #[serde(default)]
+    pub waiting: Option<u32>,
     /// Whether it could be guessed.
     #[serde(default)]
     pub strength: Strength,
@@ -163,7 +166,7 @@ mod tests {
     fn record(name: &str, key: &str) -> KeyRecord {
         let (name, hash) = (name.to_owned(), hash_of(key));
         let (scopes, strength) = (vec![Scope::Inference], Strength::Whole);
-        KeyRecord { name, hash, scopes, models: vec![], concurrent: None, per_minute: None, strength }
+        KeyRecord { name, hash, scopes, models: vec![], concurrent: None, per_minute: None, waiting: None, strength }
     }
 
     #[test]

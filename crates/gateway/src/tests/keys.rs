@@ -53,7 +53,16 @@ fn code_of(head: &str) -> String {
 fn of(name: &str, scopes: &[Scope]) -> KeyRecord {
     let (hash, scopes) = (String::new(), scopes.to_vec());
     let strength = Strength::Whole;
-    KeyRecord { name: name.into(), hash, scopes, models: vec![], concurrent: None, per_minute: None, strength }
+    KeyRecord {
+        name: name.into(),
+        hash,
+        scopes,
+        models: vec![],
+        concurrent: None,
+        per_minute: None,
+        waiting: None,
+        strength,
+    }
 }
 
 fn bearer(key: &str) -> String {

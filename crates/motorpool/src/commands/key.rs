@@ -25,7 +25,7 @@ pub(super) fn perform(dirs: &Dirs, out: Out, command: Key) -> Result<(), Failure
 
 fn make(dirs: &Dirs, out: Out, wanted: NewKey) -> Result<(), Failure> {
     dirs::make_private(&dirs.state)?;
-    let NewKey { name, scope, model, concurrent, per_minute, own } = wanted;
+    let NewKey { name, scope, model, concurrent, per_minute, waiting, own } = wanted;
     let (key, strength) = if own { read_own()? } else { (made()?, Strength::Whole) };
     let scopes = scope.into_iter().map(|scope| match scope {
         Scope::Inference => file::Scope::Inference,
@@ -33,7 +33,10 @@ fn make(dirs: &Dirs, out: Out, wanted: NewKey) -> Result<(), Failure> {
         Scope::Manage => file::Scope::Manage,
     });
     let (scopes, hash) = (scopes.collect(), file::hash_of(&key));
-    file::add(&dirs.keys(), KeyRecord { name, hash, scopes, models: model, concurrent, per_minute, strength })?;
+    file::add(
+        &dirs.keys(),
+        KeyRecord { name, hash, scopes, models: model, concurrent, per_minute, waiting, strength },
+    )?;
     out.data(&json!({ "key": key }), || format!("{key}\n"))
 }
 

@@ -1,6 +1,6 @@
 //! Traces of queues: lanes, limits, quiet times, and what operators do to them.
 use crate::world::{Child, Outcome, World, catalog, host, in_lane, key};
-use motorpool_pool::{Answer, Ask, Direction, Input, OnDeadline, PoolConfig, QueueTerms, Refusal, RequestId};
+use motorpool_pool::{Answer, Ask, Direction, Input, OnDeadline, PoolConfig, Queue, QueueTerms, Refusal, RequestId};
 use motorpool_vocab::{EntryView, Holder, Lane, ModelId};
 use std::time::Duration;
 
@@ -107,15 +107,45 @@ fn without_a_quiet_time_ambient_work_begins_at_once_after_all_other() {
     assert!(w.is_granted(ambient));
 }
 
+/// A request for `a` that came with this key.
+fn with_key(key: &str) -> Ask {
+    let holder = Holder { owner: Some(key.into()), ..Holder::default() };
+    Ask::lease(ModelId::new("a").expect("an id"), holder)
+}
+
+#[test]
+fn one_keys_flood_neither_delays_another_nor_fills_the_queue_for_it() {
+    let queue = QueueTerms { per_model: 8, in_all: 100, ..QueueTerms::default() };
+    let mut w =
+        World::configured(PoolConfig { host: host(1024), queue, ..PoolConfig::default() }, catalog(&[("a", 600, "")]));
+    let held = w.resident("a");
+    let flood: Vec<_> = (0..7).map(|_| w.ask(with_key("flood"))).collect();
+    let refused = Some(&Outcome::Refused(Refusal::QueueFull { queue: Queue::Key, limit: 6 }));
+    assert_eq!((w.outcome(flood[5]), w.outcome(flood[6])), (None, refused), "three quarters of the queue");
+    let own = w.ask(Ask { most_waiting: Some(1), ..with_key("few") });
+    let more = w.ask(Ask { most_waiting: Some(1), ..with_key("few") });
+    assert_eq!(w.outcome(more), Some(&Outcome::Refused(Refusal::QueueFull { queue: Queue::Key, limit: 1 })));
+    let other = w.ask(with_key("other"));
+    w.leave(held);
+    assert!(w.is_granted(flood[0]));
+    w.leave(flood[0]);
+    let (first, second) = if w.is_granted(own) { (own, other) } else { (other, own) };
+    w.pass(Duration::from_mins(2));
+    w.leave(first);
+    assert!(w.is_granted(second), "the flood is overdue, and it had its turn");
+    w.leave(second);
+    assert!(w.is_granted(flood[1]));
+}
+
 #[test]
 fn beyond_so_many_a_request_is_refused_at_once_unless_there_is_a_slot() {
     let queue = QueueTerms { per_model: 3, in_all: 5, ..QueueTerms::default() };
     let models = [("a", 100, ""), ("b", 100, ""), ("c", 100, "")];
     let mut w = World::configured(PoolConfig { host: host(1024), queue, ..PoolConfig::default() }, catalog(&models));
     let full = |w: &World, id: RequestId, of: Option<&str>| {
-        let model = of.map(|of| ModelId::new(of).expect("an id"));
+        let queue = of.map_or(Queue::All, |of| Queue::Model(ModelId::new(of).expect("an id")));
         let limit = if of.is_some() { 3 } else { 5 };
-        assert_eq!(w.outcome(id), Some(&Outcome::Refused(Refusal::QueueFull { model, limit })));
+        assert_eq!(w.outcome(id), Some(&Outcome::Refused(Refusal::QueueFull { queue, limit })));
     };
     for model in ["a", "a", "a"] {
         w.acquire(model);
