@@ -4,6 +4,8 @@ mod fakes;
 mod leaving;
 mod lmstudio;
 mod ollama;
+mod processes;
 mod router;
+mod scenes;
 mod shared;
 mod support;
