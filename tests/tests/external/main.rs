@@ -1,4 +1,11 @@
-//! We as guests on a real llama-server in router mode, with small real models.
+//! We as guests: on a real llama-server in router mode, with small real models, and on servers that look like Ollama and
+//! LM Studio.
+mod fakes;
 mod leaving;
+mod lmstudio;
+mod ollama;
+mod processes;
 mod router;
+mod scenes;
+mod shared;
 mod support;
