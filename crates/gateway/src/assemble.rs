@@ -7,6 +7,7 @@
 //!
 //! What the engine holds back from its streams at a length limit is not in them: the first bytes of a character, and of
 //! a tag that its chat parser waits for.
+pub(crate) mod chunk;
 mod reply;
 #[cfg(test)]
 mod tests;
@@ -14,9 +15,10 @@ mod wanted;
 
 use crate::sse::{EventReader, EventTooLong};
 use bytes::Bytes;
+use chunk::{Chunk, ChunkChoice, ToolCall};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 pub use wanted::{PLAIN_MEMBERS, can_assemble};
 
 /// Which API the reply belongs to.
@@ -82,81 +84,6 @@ struct Choice {
     tool_calls: BTreeMap<u32, ToolCall>,
     logprobs: Vec<Box<RawValue>>,
     finish_reason: Option<Box<RawValue>>,
-}
-
-#[derive(Debug, Default)]
-struct ToolCall {
-    id: String,
-    name: String,
-    arguments: String,
-}
-
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow, default)]
-    choices: Vec<ChunkChoice<'a>>,
-    #[serde(borrow)]
-    created: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    model: Option<&'a RawValue>,
-    #[serde(borrow)]
-    system_fingerprint: Option<&'a RawValue>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow)]
-    timings: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct ChunkChoice<'a> {
-    #[serde(default)]
-    index: u32,
-    #[serde(borrow)]
-    delta: Option<Delta<'a>>,
-    #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
-    logprobs: Option<Logprobs>,
-    #[serde(borrow)]
-    finish_reason: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    role: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    content: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    reasoning_content: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    tool_calls: Option<Vec<ToolCallDelta<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct ToolCallDelta<'a> {
-    #[serde(default)]
-    index: u32,
-    #[serde(borrow)]
-    id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    function: Option<FunctionDelta<'a>>,
-}
-
-#[derive(Deserialize)]
-struct FunctionDelta<'a> {
-    #[serde(borrow)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    arguments: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-struct Logprobs {
-    content: Option<Vec<Box<RawValue>>>,
 }
 
 #[derive(Deserialize)]
@@ -250,15 +177,6 @@ impl Choice {
         if let Some(reason) = part.finish_reason {
             self.finish_reason = Some(reason.to_owned());
         }
-    }
-}
-
-impl ToolCall {
-    fn take(&mut self, part: ToolCallDelta<'_>) {
-        self.id.push_str(part.id.as_deref().unwrap_or_default());
-        let Some(function) = part.function else { return };
-        self.name.push_str(function.name.as_deref().unwrap_or_default());
-        self.arguments.push_str(function.arguments.as_deref().unwrap_or_default());
     }
 }
 

@@ -14,10 +14,12 @@ use crate::{
     family::{Caller, ErrorForm},
     headers,
     loading::{is_event_stream, write_stream_headers},
+    ollama::{self, Lines, Translation},
     refusals::{cause_of_death, failure_of},
     relay::{Broken, Manner, Relay, next_bytes},
     retain::{Replay, Retained},
     splice::Splice,
+    sse::EVENT_BYTES,
     upstream::SendError,
 };
 use bytes::Bytes;
@@ -26,7 +28,10 @@ use hyper::body::Incoming;
 use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Of an error in a foreign form, so much is read.
 const DOCUMENT_BYTES: usize = 64 << 10;
@@ -49,12 +54,14 @@ pub(crate) struct Job {
 }
 
 /// How the engine's reply becomes the client's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// As it comes.
     AsItIs,
     /// The engine streams, the client reads a whole.
     Assembled(Kind),
+    /// The client reads Ollama's words.
+    Translated(Translation),
 }
 
 /// How one attempt failed.
@@ -80,7 +87,9 @@ impl Job {
 
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
         let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
+        let asked_at = Instant::now();
         let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
+        let loaded_within = asked_at.elapsed();
         let to = (lease.spawn(), lease.endpoint());
         let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri, lease.slot())).await;
         let (head, body) = match sent {
@@ -93,9 +102,12 @@ impl Job {
         } else {
             lease.vital().answered();
         }
-        match self.reply {
+        match &self.reply {
             Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
-                assembled(context, kind, body, lease).await
+                assembled(context, *kind, body, lease).await
+            }
+            Reply::Translated(translation) if head.status.is_success() => {
+                self.translated(context, (translation, loaded_within), body, lease).await
             }
             _ => self.relayed(context, head, body, lease).await,
         }
@@ -140,6 +152,48 @@ impl Job {
             write_stream_headers(response.headers_mut());
         }
         Ok(response)
+    }
+
+    /// The reply in Ollama's words. Its first line is awaited, for the same reason.
+    async fn translated(
+        &self,
+        context: &Context,
+        (translation, loaded_within): (&Translation, Duration),
+        mut body: Incoming,
+        lease: Lease,
+    ) -> Result<Response<ReplyBody>, Attempt> {
+        let limits = &context.settings.limits;
+        let mut recast = translation.recast(loaded_within);
+        let mut document = Vec::new();
+        loop {
+            let next = next_bytes(&mut body, limits.between_frames).await;
+            lease.vital().moved();
+            let bytes = match next {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) if translation.is_whole() => {
+                    let reply = ollama::embeddings(&document, translation, loaded_within);
+                    return reply.map_err(Attempt::Failed);
+                }
+                Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
+                Err(broken) => return Err(died(context, &lease, broken).await),
+            };
+            if translation.is_whole() {
+                document.extend_from_slice(&bytes);
+                if document.len() > EVENT_BYTES {
+                    return Err(Attempt::Failed(Failure::EngineUnreadable("it is too long".into())));
+                }
+                continue;
+            }
+            match ollama::first_line(&mut recast, &bytes).map_err(Attempt::Failed)? {
+                None => {}
+                Some((lines, true)) => return Ok(ollama::whole(lines, translation.content_type())),
+                Some((first, false)) => {
+                    let terms = (context.handle.clone(), Manner::Bytes, limits.between_frames);
+                    let engine = boxed(Relay::new(None, body, lease, terms));
+                    return Ok(Lines::response(first, recast, engine, self.caller.clone()));
+                }
+            }
+        }
     }
 
     /// Whether this is an error in a form that no client of the API reads: a plain text, a page, another API's JSON.

@@ -10,6 +10,7 @@ use crate::{
     headers,
     loading::{self, CommitAfter, Told},
     models::Standing,
+    ollama::{self, Call},
     raw,
     receive::{Expected, Form, Received, check_purpose, receive},
     route::{Served, Way},
@@ -53,15 +54,19 @@ pub(crate) async fn by_table(
     let edits = Edits { model: Some(model.id.as_str()), streaming };
     let splice = Splice::new(&found, received.body.len(), edits);
     let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
-    if served.kind().is_some() && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
+    let takes_slots = served.kind().is_some() || matches!(served.way, Way::Translated(Call::Chat | Call::Generate));
+    if takes_slots && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
         job.slots = SlotChoice::Pool;
+    }
+    if let Way::Translated(call) = served.way {
+        return ollama::serve(context, (call, &model), job, received).await;
     }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
     job.reply = assembled.map_or(Reply::AsItIs, Reply::Assembled);
     let after = match served.way {
         Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
-        Way::Whole | Way::Counted => CommitAfter::Never,
+        Way::Translated(_) | Way::Whole | Way::Counted => CommitAfter::Never,
     };
     answer(context, job, received, after).await
 }
@@ -128,7 +133,7 @@ fn job_of(
 }
 
 /// Runs the job. A stream that has to wait long begins with comments.
-async fn answer(
+pub(crate) async fn answer(
     context: &Arc<Context>,
     job: Job,
     received: Received,
@@ -163,7 +168,7 @@ fn commit_after(
 
 /// Whether the model's engine has such a path. What every OpenAI server has is not asked about.
 fn check_offered(manifest: &Manifest, served: &Served) -> Result<(), Failure> {
-    if served.family == Family::OpenAi || manifest.allows("POST", served.path) {
+    if matches!(served.family, Family::OpenAi | Family::Ollama) || manifest.allows("POST", served.path) {
         return Ok(());
     }
     Err(Failure::NotSupported("this path of the model's engine, which its manifest does not list,"))

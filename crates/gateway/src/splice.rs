@@ -54,6 +54,11 @@ impl Splice {
         Self { pieces: vec![Piece::Kept(0..len)], len, open: None }
     }
 
+    /// An object of `len` bytes with members, as it was written here: no white space before its brace.
+    pub fn of_object(len: u64) -> Self {
+        Self { open: Some((1, Rest::Members)), ..Self::untouched(len) }
+    }
+
     /// The body of `len` bytes in which `found` was found, with `edits`.
     pub fn new(found: &Findings, len: u64, edits: Edits<'_>) -> Self {
         let mut cuts: Vec<(Range<u64>, Bytes)> = Vec::new();

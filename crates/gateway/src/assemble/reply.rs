@@ -1,5 +1,5 @@
 //! The assembled reply as a document, members in llama-server's order.
-use super::{Assembler, Choice, Kind, ToolCall};
+use super::{Assembler, Choice, Kind, chunk::ToolCall};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
