@@ -104,7 +104,7 @@ impl Job {
         }
         match &self.reply {
             Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
-                assembled(context, *kind, body, lease).await
+                self.assembled(context, *kind, body, lease).await
             }
             Reply::Translated(translation) if head.status.is_success() => {
                 self.translated(context, (translation, loaded_within), body, lease).await
@@ -154,6 +154,34 @@ impl Job {
         Ok(response)
     }
 
+    /// Reads the stream to its end and gives the lease back.
+    async fn assembled(
+        &self,
+        context: &Context,
+        kind: Kind,
+        mut body: Incoming,
+        lease: Lease,
+    ) -> Result<Response<ReplyBody>, Attempt> {
+        let mut assembler = Assembler::new(kind);
+        loop {
+            let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
+            lease.vital().moved();
+            match next {
+                Ok(Some(bytes)) => match assembler.feed(&bytes) {
+                    Ok(None) => {}
+                    Ok(Some(Assembled::Refused { status, body })) if self.must_be_wrapped_as_json() => {
+                        let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
+                        return Err(Attempt::Failed(Failure::of_engine(status, &body)));
+                    }
+                    Ok(Some(whole)) => return Ok(whole_reply(whole)),
+                    Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
+                },
+                Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
+                Err(broken) => return Err(died(context, &lease, broken).await),
+            }
+        }
+    }
+
     /// The reply in Ollama's words. Its first line is awaited, for the same reason.
     async fn translated(
         &self,
@@ -201,14 +229,14 @@ impl Job {
         let is_json =
             head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
         let is_error = head.status.is_client_error() || head.status.is_server_error();
-        is_error
-            && match self.caller.family.traits().errors {
-                // Its own words.
-                ErrorForm::Numbered => false,
-                // Its JSON has the members of OpenAI's.
-                ErrorForm::Coded => !is_json,
-                ErrorForm::Typed | ErrorForm::Text => true,
-            }
+        // Its own words.
+        let is_its = self.caller.family.traits().errors == ErrorForm::Numbered;
+        is_error && !is_its && (!is_json || self.must_be_wrapped_as_json())
+    }
+
+    /// Whether the engine's own JSON is an error in another API's form. It has the members of OpenAI's.
+    fn must_be_wrapped_as_json(&self) -> bool {
+        matches!(self.caller.family.traits().errors, ErrorForm::Typed | ErrorForm::Text)
     }
 }
 
@@ -221,29 +249,6 @@ async fn begin_of(first: Option<Bytes>, body: &mut Incoming, within: Duration) -
         document.extend_from_slice(&more);
     }
     document
-}
-
-/// Reads the stream to its end and gives the lease back.
-async fn assembled(
-    context: &Context,
-    kind: Kind,
-    mut body: Incoming,
-    lease: Lease,
-) -> Result<Response<ReplyBody>, Attempt> {
-    let mut assembler = Assembler::new(kind);
-    loop {
-        let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
-        lease.vital().moved();
-        match next {
-            Ok(Some(bytes)) => match assembler.feed(&bytes) {
-                Ok(None) => {}
-                Ok(Some(whole)) => return Ok(whole_reply(whole)),
-                Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
-            },
-            Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
-            Err(broken) => return Err(died(context, &lease, broken).await),
-        }
-    }
 }
 
 fn whole_reply(whole: Assembled) -> Response<ReplyBody> {

@@ -1,7 +1,7 @@
 //! Requests that a model answers: by the table of paths, and by `/m/`.
 use crate::{
     asker::Asker,
-    assemble::can_assemble,
+    assemble::{Kind, PLAIN_MEMBERS, can_assemble},
     body::ReplyBody,
     context::{Context, unknown},
     errors::Failure,
@@ -39,7 +39,9 @@ pub(crate) async fn by_table(
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
     let patient = (served.way == Way::Counted).then(|| asker.clone().in_no_hurry(&head.headers));
     let purpose = served.purpose;
-    let expected = Expected { form: Form::Routed, model: named, purpose, asker: patient.as_ref().unwrap_or(&asker) };
+    let listed = served.kind().map_or(PLAIN_MEMBERS, Kind::members);
+    let first = patient.as_ref().unwrap_or(&asker);
+    let expected = Expected { form: Form::Routed, model: named, purpose, listed, asker: first };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     let model = context.choose(named.into_iter().chain(found.model()))?;
@@ -50,11 +52,16 @@ pub(crate) async fn by_table(
     let is_there = || Standing::of(&model, &context.handle.snapshot()) == Standing::Loaded;
     let asker = patient.filter(|_| !is_there()).unwrap_or(asker);
     let assembled = served.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
-    let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
+    let streaming = match assembled {
+        None => Streaming::AsAsked,
+        Some(Kind::Chat | Kind::Text) => Streaming::ForcedWithUsage,
+        Some(Kind::Native | Kind::Messages | Kind::Responses) => Streaming::Forced,
+    };
     let edits = Edits { model: Some(model.id.as_str()), streaming };
     let splice = Splice::new(&found, received.body.len(), edits);
     let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
-    let takes_slots = served.kind().is_some() || matches!(served.way, Way::Translated(Call::Chat | Call::Generate));
+    let takes_slots =
+        matches!(served.way, Way::Assembled(Kind::Chat | Kind::Text) | Way::Translated(Call::Chat | Call::Generate));
     if takes_slots && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
         job.slots = SlotChoice::Pool;
     }
@@ -96,7 +103,8 @@ pub(crate) async fn by_path(
     let path_and_query = format!("{}{query}", raw.path);
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
     asker.check_model(&model)?;
-    let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, asker: &asker };
+    let listed = PLAIN_MEMBERS;
+    let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {

@@ -18,8 +18,10 @@ pub enum Streaming {
     /// As the client wants it.
     #[default]
     AsAsked,
-    /// In any case, usage included; the reply is put together here.
+    /// In any case; the reply is put together here.
     Forced,
+    /// In any case, usage included, which OpenAI's API must be asked for; the reply is put together here.
+    ForcedWithUsage,
 }
 
 /// A part of the edited body.
@@ -70,8 +72,10 @@ impl Splice {
         if let Some(model) = edits.model.filter(|m| found.model() != Some(m)) {
             set(Key::Model, serde_json::Value::from(model).to_string());
         }
-        if edits.streaming == Streaming::Forced {
+        if edits.streaming != Streaming::AsAsked {
             set(Key::Stream, "true".to_owned());
+        }
+        if edits.streaming == Streaming::ForcedWithUsage {
             set(Key::StreamOptions, r#"{"include_usage":true}"#.to_owned());
         }
         let rest = if found.is_empty && added.is_empty() { Rest::Nothing } else { Rest::Members };
@@ -174,7 +178,7 @@ mod tests {
         text
     }
 
-    const FORCED: Edits<'_> = Edits { model: Some("m"), streaming: Streaming::Forced };
+    const FORCED: Edits<'_> = Edits { model: Some("m"), streaming: Streaming::ForcedWithUsage };
 
     #[test]
     fn only_the_edited_values_change() {
@@ -220,7 +224,7 @@ mod tests {
         #[test]
         fn the_edited_body_means_the_same_but_for_the_edits(object in any_object(), model in ".{1,9}", forced: bool, pretty: bool) {
             let body = if pretty { format!("{:#}", Value::from(object.clone())) } else { Value::from(object.clone()).to_string() };
-            let streaming = if forced { Streaming::Forced } else { Streaming::AsAsked };
+            let streaming = if forced { Streaming::ForcedWithUsage } else { Streaming::AsAsked };
             let edited: Map<String, Value> = serde_json::from_str(&spliced(&body, Edits { model: Some(&model), streaming })).expect("JSON");
             let mut wanted = object;
             wanted.insert("model".into(), model.into());
