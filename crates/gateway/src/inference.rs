@@ -19,7 +19,7 @@ use crate::{
 };
 use http::{HeaderMap, HeaderValue, Request, Response, header, request};
 use hyper::body::Incoming;
-use motorpool_catalog::{Manifest, Model, ReportKind};
+use motorpool_catalog::{Manifest, Model, Parameters, ReportKind};
 use motorpool_pool::SlotChoice;
 use std::sync::Arc;
 
@@ -51,13 +51,15 @@ pub(crate) async fn by_table(
     check_offered(manifest, served)?;
     let is_there = || Standing::of(&model, &context.handle.snapshot()) == Standing::Loaded;
     let asker = patient.filter(|_| !is_there()).unwrap_or(asker);
-    let assembled = served.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
+    let assembled = served.kind().filter(|kind| {
+        speaks_llama_server(manifest) && can_assemble(*kind, &found) && rules_keep_shape(*kind, &model.parameters)
+    });
     let streaming = match assembled {
         None => Streaming::AsAsked,
         Some(Kind::Chat | Kind::Text) => Streaming::ForcedWithUsage,
         Some(Kind::Native | Kind::Messages | Kind::Responses) => Streaming::Forced,
     };
-    let edits = Edits { model: Some(model.id.as_str()), streaming };
+    let edits = Edits { model: Some(model.id.as_str()), streaming, rules: Some(&model.parameters) };
     let splice = Splice::new(&found, received.body.len(), edits);
     let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
     let takes_slots =
@@ -160,6 +162,11 @@ pub(crate) async fn answer(
 /// Whether the engine's streams and replies have llama-server's form.
 fn speaks_llama_server(manifest: &Manifest) -> bool {
     manifest.slots.as_ref().is_some_and(|slots| slots.kind == ReportKind::LlamaServer)
+}
+
+/// Whether what the model's rules add leaves the reply in the known shape.
+fn rules_keep_shape(kind: Kind, rules: &Parameters) -> bool {
+    rules.set.keys().chain(rules.default.keys()).all(|name| kind.members().contains(&name.as_str()))
 }
 
 /// Only who asked for a stream can be told anything before the reply.

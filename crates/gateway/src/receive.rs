@@ -60,7 +60,7 @@ pub(crate) async fn receive(
     let form = expected.form;
     check_coding(headers, form)?;
     let mut intake = context.bodies.intake(body.size_hint().exact())?;
-    let mut scan = Some(Scan::new(expected.listed));
+    let mut scan = Some(Scan::new(expected.listed).watching(&context.watched));
     let mut loading = None;
     while let Some(bytes) = next(context, &mut body, &mut loading).await? {
         if let Some(pass) = &mut scan
