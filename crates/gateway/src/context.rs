@@ -1,6 +1,7 @@
 //! What every request needs: [`Context`].
 use crate::{
     errors::Failure, keys::Keyring, pull::Pull, retain::BodyStore, settings::GatewaySettings, upstream::Upstream,
+    usage::Outlet,
 };
 use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
 use motorpool_supervisor::PoolHandle;
@@ -32,6 +33,8 @@ pub(crate) struct Context {
     pub(crate) started_at: u64,
     /// Who fetches models' files.
     pub(crate) pull: OnceLock<Pull>,
+    /// Who takes the records of requests.
+    pub(crate) outlet: OnceLock<Outlet>,
     ids: RequestIds,
 }
 
@@ -53,6 +56,7 @@ impl Context {
             watched: watched(&catalog),
             started_at: now.as_secs(),
             pull: OnceLock::new(),
+            outlet: OnceLock::new(),
             ids: RequestIds::default(),
             handle,
             catalog,

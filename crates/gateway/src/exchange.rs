@@ -8,6 +8,7 @@
 use crate::{
     asker::Asker,
     assemble::{Assembled, Assembler, Kind},
+    bare::without_usage,
     body::{ReplyBody, boxed, full},
     context::Context,
     errors::Failure,
@@ -16,11 +17,12 @@ use crate::{
     loading::{is_event_stream, write_stream_headers},
     ollama::{self, Lines, Translation},
     refusals::{cause_of_death, failure_of},
-    relay::{Broken, Manner, Relay, next_bytes},
+    relay::{Broken, Manner, Relay, Terms, next_bytes},
     retain::{Replay, Retained},
     splice::Splice,
     sse::EVENT_BYTES,
     upstream::SendError,
+    usage::{Recorder, Tap},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response};
@@ -49,6 +51,7 @@ pub(crate) struct Job {
     pub(crate) reply: Reply,
     pub(crate) caller: Caller,
     pub(crate) asker: Asker,
+    pub(crate) recorder: Recorder,
     /// Who says which slot of its engine is used.
     pub(crate) slots: SlotChoice,
 }
@@ -58,6 +61,8 @@ pub(crate) struct Job {
 pub(crate) enum Reply {
     /// As it comes.
     AsItIs,
+    /// The same, less the usage that only we asked for.
+    WithoutUsage,
     /// The engine streams, the client reads a whole.
     Assembled(Kind),
     /// The client reads Ollama's words.
@@ -124,6 +129,11 @@ impl Job {
         request
     }
 
+    fn terms(&self, context: &Context, manner: Manner) -> Terms {
+        let within = context.settings.limits.between_frames;
+        Terms { handle: context.handle.clone(), manner, within, recorder: self.recorder.clone() }
+    }
+
     /// The reply as it comes. Its first bytes are awaited, since until then the engine's death costs the client nothing.
     async fn relayed(
         &self,
@@ -143,8 +153,12 @@ impl Job {
         }
         let streams = is_event_stream(&head.headers);
         let manner = if streams { Manner::Events(self.caller.clone()) } else { Manner::Bytes };
-        let terms = (context.handle.clone(), manner, limits.between_frames);
-        let mut response = Response::new(boxed(Relay::new(first, body, lease, terms)));
+        if head.status.is_client_error() || head.status.is_server_error() {
+            self.recorder.refused_by_engine();
+        }
+        let relay = boxed(Relay::new(first, body, lease, self.terms(context, manner)));
+        let relay = if self.reply == Reply::WithoutUsage && streams { without_usage(relay) } else { relay };
+        let mut response = Response::new(relay);
         *response.status_mut() = head.status;
         *response.headers_mut() = head.headers;
         headers::to_client(response.headers_mut());
@@ -163,19 +177,23 @@ impl Job {
         lease: Lease,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let mut assembler = Assembler::new(kind);
+        let mut tap = Tap::new(self.recorder.clone());
         loop {
             let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
             lease.vital().moved();
             match next {
-                Ok(Some(bytes)) => match assembler.feed(&bytes) {
-                    Ok(None) => {}
-                    Ok(Some(Assembled::Refused { status, body })) if self.must_be_wrapped_as_json() => {
-                        let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
-                        return Err(Attempt::Failed(Failure::of_engine(status, &body)));
+                Ok(Some(bytes)) => {
+                    tap.pass(&bytes);
+                    match assembler.feed(&bytes) {
+                        Ok(None) => {}
+                        Ok(Some(Assembled::Refused { status, body })) if self.must_be_wrapped_as_json() => {
+                            let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
+                            return Err(Attempt::Failed(Failure::of_engine(status, &body)));
+                        }
+                        Ok(Some(whole)) => return Ok(whole_reply(whole)),
+                        Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
                     }
-                    Ok(Some(whole)) => return Ok(whole_reply(whole)),
-                    Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
-                },
+                }
                 Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
                 Err(broken) => return Err(died(context, &lease, broken).await),
             }
@@ -193,11 +211,15 @@ impl Job {
         let limits = &context.settings.limits;
         let mut recast = translation.recast(loaded_within);
         let mut document = Vec::new();
+        let mut tap = Tap::new(self.recorder.clone());
         loop {
             let next = next_bytes(&mut body, limits.between_frames).await;
             lease.vital().moved();
             let bytes = match next {
-                Ok(Some(bytes)) => bytes,
+                Ok(Some(bytes)) => {
+                    tap.pass(&bytes);
+                    bytes
+                }
                 Ok(None) if translation.is_whole() => {
                     let reply = ollama::embeddings(&document, translation, loaded_within);
                     return reply.map_err(Attempt::Failed);
@@ -216,9 +238,9 @@ impl Job {
                 None => {}
                 Some((lines, true)) => return Ok(ollama::whole(lines, translation.content_type())),
                 Some((first, false)) => {
-                    let terms = (context.handle.clone(), Manner::Bytes, limits.between_frames);
-                    let engine = boxed(Relay::new(None, body, lease, terms));
-                    return Ok(Lines::response(first, recast, engine, self.caller.clone()));
+                    let engine = boxed(Relay::new(None, body, lease, self.terms(context, Manner::Bytes)));
+                    let who = (self.caller.clone(), self.recorder.clone());
+                    return Ok(Lines::response(first, recast, engine, who));
                 }
             }
         }

@@ -16,6 +16,7 @@ use crate::{
     route::{Served, Way},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
+    usage::Recorder,
 };
 use http::{HeaderMap, HeaderValue, Request, Response, header, request};
 use hyper::body::Incoming;
@@ -54,7 +55,9 @@ pub(crate) async fn by_table(
     let assembled = served.kind().filter(|kind| {
         speaks_llama_server(manifest) && can_assemble(*kind, &found) && rules_keep_shape(*kind, &model.parameters)
     });
+    let counts_only_when_asked = !speaks_llama_server(manifest) && streams_uncounted(served, &found);
     let streaming = match assembled {
+        None if counts_only_when_asked => Streaming::ForcedWithUsage,
         None => Streaming::AsAsked,
         Some(Kind::Chat | Kind::Text) => Streaming::ForcedWithUsage,
         Some(Kind::Native | Kind::Messages | Kind::Responses) => Streaming::Forced,
@@ -72,7 +75,11 @@ pub(crate) async fn by_table(
     }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
-    job.reply = assembled.map_or(Reply::AsItIs, Reply::Assembled);
+    job.reply = match assembled {
+        Some(kind) => Reply::Assembled(kind),
+        None if counts_only_when_asked => Reply::WithoutUsage,
+        None => Reply::AsItIs,
+    };
     let after = match served.way {
         Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
         Way::Translated(_) | Way::Whole | Way::Counted => CommitAfter::Never,
@@ -125,6 +132,9 @@ fn job_of(
     (family, asker): (Family, Asker),
 ) -> Result<Job, Failure> {
     let (model, manifest) = to;
+    let recorder = head.extensions.get::<Recorder>().cloned();
+    let recorder = recorder.ok_or(Failure::Internal("a request without a record"))?;
+    recorder.is_for(&model.id);
     Ok(Job {
         model: model.id.clone(),
         method: head.method.clone(),
@@ -139,6 +149,7 @@ fn job_of(
             None => asker,
         },
         slots: SlotChoice::Engine,
+        recorder,
     })
 }
 
@@ -149,7 +160,12 @@ pub(crate) async fn answer(
     received: Received,
     after: CommitAfter,
 ) -> Result<Response<ReplyBody>, Failure> {
-    let told = Told { handle: context.handle.clone(), model: job.model.clone(), caller: job.caller.clone() };
+    let told = Told {
+        handle: context.handle.clone(),
+        model: job.model.clone(),
+        caller: job.caller.clone(),
+        recorder: job.recorder.clone(),
+    };
     let context = Arc::clone(context);
     let reply = Box::pin(async move {
         // Until the lease is asked for, the model stays wanted by this.
@@ -162,6 +178,14 @@ pub(crate) async fn answer(
 /// Whether the engine's streams and replies have llama-server's form.
 fn speaks_llama_server(manifest: &Manifest) -> bool {
     manifest.slots.as_ref().is_some_and(|slots| slots.kind == ReportKind::LlamaServer)
+}
+
+/// Whether this is a stream of OpenAI's API whose client wants no counts.
+fn streams_uncounted(served: &Served, found: &Findings) -> bool {
+    let of_openai = served.family == Family::OpenAi && matches!(served.kind(), Some(Kind::Chat | Kind::Text));
+    let options = found.raw(Key::StreamOptions).and_then(|raw| serde_json::from_slice::<serde_json::Value>(raw).ok());
+    let counted = options.is_some_and(|options| options["include_usage"] == true);
+    of_openai && found.raw(Key::Stream) == Some(b"true") && !counted
 }
 
 /// Whether what the model's rules add leaves the reply in the known shape.
