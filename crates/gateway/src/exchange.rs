@@ -21,7 +21,8 @@ use crate::{
     retain::{Replay, Retained},
     splice::Splice,
     sse::EVENT_BYTES,
-    upstream::SendError,
+    upload::Upload,
+    upstream::{Often, SendError},
     usage::{Recorder, Tap},
 };
 use bytes::Bytes;
@@ -52,6 +53,8 @@ pub(crate) struct Job {
     pub(crate) caller: Caller,
     pub(crate) asker: Asker,
     pub(crate) recorder: Recorder,
+    /// The rest of a form, of which `body` is the beginning; it is sent once.
+    pub(crate) upload: Option<Upload>,
     /// Who says which slot of its engine is used.
     pub(crate) slots: SlotChoice,
 }
@@ -83,6 +86,7 @@ impl Job {
         match self.attempt(context).await {
             Ok(response) => Ok(response),
             Err(Attempt::Failed(failure)) => Err(failure),
+            Err(Attempt::Died(failure)) if self.upload.is_some() => Err(failure),
             Err(Attempt::Died(failure)) => {
                 tracing::warn!(model = %self.model, request = self.asker.holder.request, %failure, "retried once");
                 self.attempt(context).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
@@ -96,10 +100,18 @@ impl Job {
         let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
         let loaded_within = asked_at.elapsed();
         let to = (lease.spawn(), lease.endpoint());
-        let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri, lease.slot())).await;
+        let often = if self.upload.is_some() { Often::Once } else { Often::OnceMore };
+        let request = |uri| self.request(uri, lease.slot());
+        let sent = context.upstream.send(to, (&self.path_and_query, often), request).await;
         let (head, body) = match sent {
             Ok(reply) => reply.into_parts(),
-            Err(error) => return Err(no_reply(context, &lease, error).await),
+            Err(error) => {
+                // A form that its client broke says nothing of the engine.
+                if let Some(failure) = self.upload.as_ref().and_then(Upload::broken) {
+                    return Err(Attempt::Failed(failure));
+                }
+                return Err(no_reply(context, &lease, error).await);
+            }
         };
         // What it does not offer, it said in words.
         if head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED {
@@ -121,7 +133,11 @@ impl Job {
     fn request(&self, uri: Uri, slot: Option<u32>) -> Request<ReplyBody> {
         let named = slot.map(|slot| self.splice.with_slot(slot));
         let splice = named.as_ref().unwrap_or(&self.splice);
-        let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), splice)));
+        let body = match &self.upload {
+            None => boxed(Replay::new(Arc::clone(&self.body), splice)),
+            Some(upload) => boxed(upload.body(&self.body, splice)),
+        };
+        let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
         *request.headers_mut() = self.headers.clone();

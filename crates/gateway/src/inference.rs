@@ -10,17 +10,19 @@ use crate::{
     headers,
     loading::{self, CommitAfter, Told},
     models::Standing,
+    multipart::boundary_of,
     ollama::{self, Call},
     raw,
-    receive::{Expected, Form, Received, check_purpose, receive},
+    receive::{Expected, Form, Received, check_coding, check_purpose, receive},
     route::{Served, Way},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
+    upload,
     usage::Recorder,
 };
 use http::{HeaderMap, HeaderValue, Request, Response, header, request};
 use hyper::body::Incoming;
-use motorpool_catalog::{Manifest, Model, Parameters, ReportKind};
+use motorpool_catalog::{Capability, Manifest, Model, Parameters, ReportKind};
 use motorpool_pool::SlotChoice;
 use std::sync::Arc;
 
@@ -82,9 +84,40 @@ pub(crate) async fn by_table(
     };
     let after = match served.way {
         Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
-        Way::Translated(_) | Way::Whole | Way::Counted => CommitAfter::Never,
+        Way::Form | Way::Translated(_) | Way::Whole | Way::Counted => CommitAfter::Never,
     };
     answer(context, job, received, after).await
+}
+
+/// Answers a path that takes a form with files.
+pub(crate) async fn by_form(
+    context: &Arc<Context>,
+    served: &'static Served,
+    request: Request<Incoming>,
+    id: Id<'_>,
+) -> Result<Response<ReplyBody>, Failure> {
+    let (head, body) = request.into_parts();
+    refuse_upgrade(&head.headers)?;
+    check_coding(&head.headers, Form::Any)?;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    let by_header = model_header(&head.headers)?;
+    let boundary =
+        boundary_of(&head.headers).ok_or(Failure::UnsupportedMedia("this path takes `multipart/form-data`"))?;
+    let boundary = boundary.map_err(upload::failure_of)?;
+    let begun = upload::begin(context, &boundary, body).await?;
+    let named = begun.named.as_ref().map(|named| named.model.as_str());
+    let model = context.choose(by_header.into_iter().chain(named))?;
+    asker.check_model(&model)?;
+    check_purpose(&model, served.purpose)?;
+    let manifest = context.manifest(&model);
+    check_offered(manifest, served)?;
+    let received = Received { body: begun.held, found: None, loading: None };
+    let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
+    if let Some(named) = begun.named {
+        job.splice = Splice::one(named.at, model.id.as_str(), received.body.len());
+    }
+    job.upload = Some(begun.upload);
+    answer(context, job, received, CommitAfter::Never).await
 }
 
 /// Passes a request on to a model's engine, byte for byte.
@@ -150,6 +183,7 @@ fn job_of(
         },
         slots: SlotChoice::Engine,
         recorder,
+        upload: None,
     })
 }
 
@@ -207,7 +241,10 @@ fn commit_after(
 
 /// Whether the model's engine has such a path. What every OpenAI server has is not asked about.
 fn check_offered(manifest: &Manifest, served: &Served) -> Result<(), Failure> {
-    if matches!(served.family, Family::OpenAi | Family::Ollama) || manifest.allows("POST", served.path) {
+    let is_common =
+        matches!(served.purpose, None | Some(Capability::Chat | Capability::Embeddings | Capability::Rerank));
+    let is_everywhere = is_common && matches!(served.family, Family::OpenAi | Family::Ollama);
+    if is_everywhere || manifest.allows("POST", served.path) {
         return Ok(());
     }
     Err(Failure::NotSupported("this path of the model's engine, which its manifest does not list,"))

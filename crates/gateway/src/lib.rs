@@ -40,6 +40,7 @@ pub mod keys;
 mod listen;
 mod loading;
 mod models;
+pub mod multipart;
 mod need;
 mod pull;
 mod raw;
@@ -53,6 +54,7 @@ mod settings;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod upstream;
 mod usage;
 mod wire;

@@ -6,14 +6,14 @@ use crate::{
     errors::Failure,
     family::Caller,
     headers,
-    inference::{by_path, by_table},
+    inference::{by_form, by_path, by_table},
     keys::{NOT_ITS_MODEL, Place, Rights},
     models,
     need::area_of,
     ollama,
     origin::{self, Asker},
     raw,
-    route::{Route, family_of, route},
+    route::{Route, Way, family_of, route},
     usage::{Recorder, watched},
 };
 use axum::Router;
@@ -92,6 +92,9 @@ impl Service {
         let id = id.to_str().unwrap_or_default();
         let path = request.uri().path().to_owned();
         match route(request.method(), &path)? {
+            Route::Inference(served) if served.way == Way::Form => {
+                self.recorded(request, id, |request| by_form(context, served, request, id)).await
+            }
             Route::Inference(served) => {
                 self.recorded(request, id, |request| by_table(context, served, request, id)).await
             }

@@ -64,6 +64,11 @@ impl Splice {
         Self { open: Some((1, Rest::Members)), ..Self::untouched(len) }
     }
 
+    /// The body of `len` bytes in which `new` stands for what is at `at`.
+    pub fn one(at: Range<u64>, new: &str, len: u64) -> Self {
+        Self::of_cuts(vec![(at, new.to_owned().into())], len)
+    }
+
     /// The body of `len` bytes in which `found` was found, with `edits`.
     pub fn new(found: &Findings, len: u64, edits: Edits<'_>) -> Self {
         let mut cuts: Vec<(Range<u64>, Bytes)> = Vec::new();

@@ -11,12 +11,14 @@ fn model(id: &str, aliases: &[&str]) -> Model {
     model
 }
 
-/// A catalog of the shipped engines with these models and aliases. One called `vectors` is for those, and
-/// the engine of one called `stranger` is no llama-server.
+/// A catalog of the shipped engines with these models and aliases. One called `vectors` is for those, one
+/// called `hearing` writes speech down, too, and the engine of one called `stranger` is no llama-server.
 pub(crate) fn catalog(models: &[(&str, &[&str])]) -> Arc<Catalog> {
     let mut models: Vec<Model> = models.iter().map(|(id, aliases)| model(id, aliases)).collect();
     let vectors = models.iter_mut().filter(|model| model.id.as_str() == "vectors");
     vectors.for_each(|model| model.capabilities = vec![Capability::Embeddings]);
+    let hearing = models.iter_mut().filter(|model| model.id.as_str() == "hearing");
+    hearing.for_each(|model| model.capabilities = vec![Capability::Chat, Capability::Transcription]);
     // One engine more, of which nothing is known but that it speaks OpenAI's API.
     let mut manifests = shipped().0;
     let mut plain = manifests[0].clone();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 mod control;
 mod families;
+mod forms;
 mod ollama;
 mod records;
 use tokio::{
@@ -37,7 +38,7 @@ impl Server {
         let (stop, told) = watch::channel(false);
         let gateway = Gateway::new(
             pool.handle(),
-            catalog(&[("m", &["alias"]), ("org/m", &[]), ("vectors", &[]), ("stranger", &[])]),
+            catalog(&[("m", &["alias"]), ("org/m", &[]), ("vectors", &[]), ("stranger", &[]), ("hearing", &[])]),
             settings,
         );
         let (outlet, records) = mpsc::channel(64);
@@ -400,8 +401,8 @@ async fn listings_need_nobody() {
     let engine = Engine::start();
     let server = Server::start(&Pool::of(&engine), |_| {}).await;
     let models = server.get("/v1/models", "").await.json();
-    assert_eq!(models["data"][0]["id"], "m");
-    assert_eq!(models["data"][0]["status"], json!({"value":"unloaded"}));
+    assert_eq!(models["data"][1]["id"], "m");
+    assert_eq!(models["data"][1]["status"], json!({"value":"unloaded"}));
     assert_eq!(server.get("/v1/models/org%2Fm", "").await.json()["id"], "org/m");
     assert_eq!(server.get("/v1/models/none", "").await.code(), "model_not_found");
     assert_eq!(server.get("/api/motorpool/v1/models/org%2Fm", "").await.json()["state"], "unloaded");

@@ -107,7 +107,7 @@ async fn what_is_not_offered_is_said_in_the_familys_words() {
     assert!(messages.head.contains("allow: post, options") || messages.head.contains("allow: POST, OPTIONS"));
     let root = server.get("/", "").await;
     assert_eq!((root.status, root.body.as_str()), (200, "Motorpool is running"));
-    assert_eq!(server.get("/props", "").await.json(), json!({"role":"router","max_instances":4}));
+    assert_eq!(server.get("/props", "").await.json(), json!({"role":"router","max_instances":5}));
     assert_eq!(server.get("/models", "").await.json(), server.get("/v1/models", "").await.json());
 }
 
