@@ -212,3 +212,29 @@ async fn an_engine_that_gives_up_inside_a_stream_is_quoted_in_the_familys_words(
     }
     assert_eq!(engine.leases().await, 0);
 }
+
+#[tokio::test]
+async fn who_leaves_before_a_whole_reply_frees_its_slot_at_once_in_every_family() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let message = json!([{"role":"user","content":"x"}]);
+    for (path, body) in [
+        (CHAT, json!({"model":"m","messages":message})),
+        ("/v1/completions", json!({"model":"m","prompt":"x"})),
+        ("/completion", json!({"model":"m","prompt":"x"})),
+        ("/v1/messages", json!({"model":"m","messages":message,"max_tokens":9})),
+        ("/v1/responses", json!({"model":"m","input":"x"})),
+        ("/api/chat", json!({"model":"m","messages":message,"stream":false})),
+        ("/api/generate", json!({"model":"m","prompt":"x","stream":false})),
+    ] {
+        engine.hangs_after(&["data: null\n\n"]);
+        let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+        let text = body.to_string();
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", text.len());
+        stream.write_all((head + &text).as_bytes()).await.expect("it reads");
+        assert_eq!(engine.heard().await.json()["stream"], true, "{path}: only then does the engine notice");
+        drop(stream);
+        engine.closed().await;
+        assert_eq!(engine.leases().await, 0, "{path}");
+    }
+}
