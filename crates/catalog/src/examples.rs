@@ -88,6 +88,7 @@ pub(crate) const CONFIG: Examples = &[
     ("log.format", "format = \"text\""),
     ("engine", "[engine.llama-server]"),
     ("engine.*", "[engine.llama-server]"),
+    ("engine.*.sandbox", "sandbox = \"off\""),
     ("engine.*.program", "program = \"/opt/llama.cpp/bin/llama-server\""),
 ];
 
@@ -132,6 +133,9 @@ pub(crate) const MANIFEST: Examples = &[
         "session_state.restore",
         "restore = { path = \"/slots/{slot}?action=restore\", body = '{\"filename\":\"{file}\"}' }",
     ),
+    ("sandbox", "[sandbox]"),
+    ("sandbox.write", "write = [\"/var/tmp\", \"~/.cache\"]"),
+    ("sandbox.tcp", "tcp = \"own\""),
     ("stop", "[stop]"),
     ("stop.stdin_line", "stdin_line = \"exit\""),
     ("stop.signal", "signal = \"SIGTERM\""),

@@ -1,5 +1,5 @@
 //! What the gateway is told at its start.
-use crate::{origin::Allowed, retain::BodyLimits};
+use crate::{keys::KeysNeeded, origin::Allowed, retain::BodyLimits};
 use motorpool_catalog::{Config, Defaults, Limits, Loading};
 use std::{path::PathBuf, time::Duration};
 
@@ -18,6 +18,8 @@ pub struct GatewaySettings {
     pub spool_dir: PathBuf,
     /// The file of access keys; `None`: there are none.
     pub keys: Option<PathBuf>,
+    /// When a key is needed on addresses that other machines can reach.
+    pub keys_from_afar: KeysNeeded,
     /// The addresses served, for people.
     pub listen: Vec<String>,
 }
@@ -35,6 +37,7 @@ impl GatewaySettings {
             defaults: config.defaults.clone(),
             spool_dir,
             keys: None,
+            keys_from_afar: KeysNeeded::Always,
             listen: Vec::new(),
         }
     }
