@@ -1,11 +1,15 @@
 //! What every request needs: [`Context`].
-use crate::{errors::Failure, keys::Keyring, retain::BodyStore, settings::GatewaySettings, upstream::Upstream};
+use crate::{
+    errors::Failure, keys::Keyring, pull::Pull, retain::BodyStore, settings::GatewaySettings, upstream::Upstream,
+    usage::Outlet,
+};
 use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
 use motorpool_supervisor::PoolHandle;
 use std::{
+    collections::BTreeSet,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
@@ -23,8 +27,14 @@ pub(crate) struct Context {
     pub(crate) keys: Keyring,
     /// Somebody with the right to it asked us to end.
     pub(crate) shutdown_asked: Arc<Notify>,
+    /// Members that a rule of any model names.
+    pub(crate) watched: Vec<Arc<str>>,
     /// Seconds since 1970 at our start.
     pub(crate) started_at: u64,
+    /// Who fetches models' files.
+    pub(crate) pull: OnceLock<Pull>,
+    /// Who takes the records of requests.
+    pub(crate) outlet: OnceLock<Outlet>,
     ids: RequestIds,
 }
 
@@ -43,7 +53,10 @@ impl Context {
             upstream: Upstream::new(settings.limits.connect, settings.limits.first_result),
             keys: Keyring::new(settings.keys.clone()),
             shutdown_asked: Arc::default(),
+            watched: watched(&catalog),
             started_at: now.as_secs(),
+            pull: OnceLock::new(),
+            outlet: OnceLock::new(),
             ids: RequestIds::default(),
             handle,
             catalog,
@@ -61,7 +74,7 @@ impl Context {
     pub(crate) fn choose<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Arc<Model>, Failure> {
         let mut chosen: Option<(&str, &Arc<Model>)> = None;
         for name in names.into_iter().filter(|n| !n.is_empty()) {
-            let model = self.catalog.resolve(name).map_err(unknown)?;
+            let model = self.resolve(name)?;
             match chosen {
                 Some((other, known)) if known.id != model.id => {
                     return Err(Failure::ModelConflict(other.to_owned(), name.to_owned()));
@@ -73,6 +86,12 @@ impl Context {
             Some((_, model)) => Ok(Arc::clone(model)),
             None => self.default_model(),
         }
+    }
+
+    /// The model that `name` means. Ollama's clients write a tag behind it, of which there is only one here.
+    fn resolve(&self, name: &str) -> Result<&Arc<Model>, Failure> {
+        let untagged = || self.catalog.resolve(name.strip_suffix(":latest")?).ok();
+        self.catalog.resolve(name).or_else(|error| untagged().ok_or(error)).map_err(unknown)
     }
 
     fn default_model(&self) -> Result<Arc<Model>, Failure> {
@@ -90,6 +109,11 @@ impl Context {
     pub(crate) fn manifest(&self, model: &Model) -> &Arc<Manifest> {
         self.catalog.manifest(&model.engine).expect("a catalog holds no model without its engine")
     }
+}
+
+fn watched(catalog: &Catalog) -> Vec<Arc<str>> {
+    let names: BTreeSet<&str> = catalog.models().flat_map(|model| model.parameters.names()).collect();
+    names.into_iter().map(Into::into).collect()
 }
 
 /// The failure that an unknown name is.

@@ -11,7 +11,11 @@
 mod counts;
 pub mod file;
 
-use crate::{errors::Failure, origin::came_by_proxy};
+use crate::{
+    errors::Failure,
+    need::{Need, need_of},
+    origin::came_by_proxy,
+};
 use counts::{Counts, Wrong};
 use file::{KeyRecord, Scope, Strength};
 use http::{HeaderMap, Method, header};
@@ -154,13 +158,11 @@ impl Rights {
     pub(crate) fn check(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Failure> {
         let has = |scope| self.key.scopes.contains(&scope);
         let sees = has(Scope::Read) || has(Scope::Manage);
-        let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let may = match path.strip_prefix("/api/motorpool/v1/") {
-            Some("plan") => sees,
-            Some(_) if looks => sees,
-            Some(_) => has(Scope::Manage),
-            None if path.starts_with("/v1/models") => has(Scope::Inference) || sees,
-            None => has(Scope::Inference),
+        let may = match need_of(method, path) {
+            Need::Inference => has(Scope::Inference),
+            Need::List => has(Scope::Inference) || sees,
+            Need::See => sees,
+            Need::Change => has(Scope::Manage),
         };
         let urgent = headers.contains_key("x-motorpool-priority") && !has(Scope::Manage);
         match (may, urgent) {

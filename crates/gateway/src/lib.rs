@@ -22,6 +22,7 @@ pub mod assemble;
 pub mod errors;
 pub mod family;
 pub mod headers;
+pub mod ollama;
 pub mod origin;
 pub mod retain;
 pub mod scan;
@@ -29,14 +30,19 @@ pub mod splice;
 pub mod sse;
 
 mod api;
+mod bare;
 mod body;
 mod context;
+mod control;
 mod exchange;
 mod inference;
 pub mod keys;
 mod listen;
 mod loading;
 mod models;
+pub mod multipart;
+mod need;
+mod pull;
 mod raw;
 mod receive;
 mod refusals;
@@ -48,7 +54,9 @@ mod settings;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod upstream;
+mod usage;
 mod wire;
 
 pub use api::Outlooks;
@@ -58,6 +66,7 @@ use listen::Doorkeeper;
 pub use listen::Listener;
 use motorpool_catalog::Catalog;
 use motorpool_supervisor::PoolHandle;
+pub use pull::{Pull, Pulling};
 use service::Service;
 pub use settings::GatewaySettings;
 use std::sync::Arc;
@@ -65,6 +74,7 @@ use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
 };
+pub use usage::{Outcome, Outlet, Tokens, UsageRecord};
 
 /// The server, ready to serve.
 #[derive(Debug)]
@@ -76,6 +86,16 @@ impl Gateway {
     /// A server of `catalog`'s models through `handle`.
     pub fn new(handle: PoolHandle, catalog: Arc<Catalog>, settings: GatewaySettings) -> Self {
         Self { context: Arc::new(Context::new(handle, catalog, settings)) }
+    }
+
+    /// From now on `pull` fetches the files of models that clients ask for; without it nobody does.
+    pub fn pulls_with(&self, pull: Pull) {
+        let _ = self.context.pull.set(pull);
+    }
+
+    /// From now on `outlet` gets one record for each request to a model. One that is full loses some.
+    pub fn records_to(&self, outlet: Outlet) {
+        let _ = self.context.outlet.set(outlet);
     }
 
     /// Notified when somebody asks on the control socket that the server end. Whoever owns the server does it.

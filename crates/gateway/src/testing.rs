@@ -1,5 +1,5 @@
 //! Values for the tests of this crate.
-use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
+use motorpool_catalog::{Capability, Catalog, Model, ModelSource, shipped};
 use motorpool_vocab::{EntryView, ExitRecord, FailureClass, ModelId, Now, PhaseView, Spawn, StopReason};
 use std::sync::Arc;
 
@@ -11,10 +11,22 @@ fn model(id: &str, aliases: &[&str]) -> Model {
     model
 }
 
-/// A catalog of the shipped engines with these models and aliases.
+/// A catalog of the shipped engines with these models and aliases. One called `vectors` is for those, one
+/// called `hearing` writes speech down, too, and the engine of one called `stranger` is no llama-server.
 pub(crate) fn catalog(models: &[(&str, &[&str])]) -> Arc<Catalog> {
-    let models = models.iter().map(|(id, aliases)| model(id, aliases)).collect();
-    Arc::new(Catalog::new(shipped().0, models).expect("names are unique"))
+    let mut models: Vec<Model> = models.iter().map(|(id, aliases)| model(id, aliases)).collect();
+    let vectors = models.iter_mut().filter(|model| model.id.as_str() == "vectors");
+    vectors.for_each(|model| model.capabilities = vec![Capability::Embeddings]);
+    let hearing = models.iter_mut().filter(|model| model.id.as_str() == "hearing");
+    hearing.for_each(|model| model.capabilities = vec![Capability::Chat, Capability::Transcription]);
+    // One engine more, of which nothing is known but that it speaks OpenAI's API.
+    let mut manifests = shipped().0;
+    let mut plain = manifests[0].clone();
+    (plain.name, plain.slots) = ("plain".into(), None);
+    manifests.push(plain);
+    let strangers = models.iter_mut().filter(|model| model.id.as_str() == "stranger");
+    strangers.for_each(|model| model.engine = "plain".into());
+    Arc::new(Catalog::new(manifests, models).expect("names are unique"))
 }
 
 /// An engine in this phase, its last child ended with `class`.
@@ -38,4 +50,4 @@ pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) ->
 mod engine;
 mod pool;
 pub(crate) use engine::Engine;
-pub(crate) use pool::Pool;
+pub(crate) use pool::{Pool, SLOT};
