@@ -8,6 +8,7 @@ mod plan;
 mod queue;
 mod wire;
 
+pub(crate) use log::{Follow, LogBody};
 pub use plan::Outlooks;
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
     errors::Failure,
     family::Caller,
     models::Standing,
-    refusals::failure_of,
+    refusals::{failure_of, was_unloaded},
     service::{Door, failed},
 };
 use axum::{
@@ -32,7 +33,7 @@ use axum::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use motorpool_catalog::{MOST_REPLICAS, Model};
-use motorpool_pool::{Answer, Force, Refusal};
+use motorpool_pool::Force;
 use motorpool_vocab::{EngineKey, ModelId, PhaseView};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -208,26 +209,6 @@ async fn unload(context: &Context, keys: Vec<EngineKey>, mode: Mode) -> Result<J
     Ok(Json(Unloaded { unloaded: !gone.is_empty(), keys: gone }))
 }
 
-fn was_unloaded(answer: Answer) -> Result<bool, Failure> {
-    match answer {
-        Answer::Unloaded => Ok(true),
-        Answer::NotResident
-        | Answer::Released(_)
-        | Answer::Ended(_)
-        | Answer::Outlook(_)
-        | Answer::Reconciled(_)
-        | Answer::Reset(_)
-        | Answer::Requeued
-        | Answer::AtTheEnd
-        | Answer::NoTicket => Ok(false),
-        Answer::Stuck(key) => Err(Failure::EngineStuck(key.to_string())),
-        Answer::Busy { key, within } => Err(failure_of(Refusal::EngineBusy { key, within })),
-        Answer::Serving(key) => Err(Failure::EngineBusy(format!(
-            "engine {key} is currently serving requests and cannot be unloaded yet. Wait for current turns to finish."
-        ))),
-    }
-}
-
 #[derive(Serialize)]
 struct Released {
     /// Engines that were busy and stay.
@@ -288,10 +269,10 @@ async fn log_of_engine(
     let Query(query) = query.map_err(|error| Failure::InvalidRequest { message: error.body_text(), param: None })?;
     let key = key_of(name)?;
     let follow = match query.follow.as_deref() {
-        Some("1" | "true" | "") => log::Follow::Yes,
-        _ => log::Follow::No,
+        Some("1" | "true" | "") => Follow::Yes,
+        _ => Follow::No,
     };
-    let Ok(log) = log::LogBody::open(context.handle.log_path(&key), follow).await else {
+    let Ok(log) = LogBody::open(context.handle.log_path(&key), follow).await else {
         return Err(Refused(no_engine(&key)));
     };
     let mut response = Response::new(Body::new(boxed(log)));

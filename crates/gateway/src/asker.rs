@@ -71,6 +71,11 @@ impl Asker {
         }
     }
 
+    /// Whether its engine is to go as soon as nobody needs it.
+    pub(crate) fn goes_at_once(&self) -> bool {
+        self.keep_alive == Some(KeepAlive::For(Duration::ZERO))
+    }
+
     /// Without a lane in `headers`, of those who wait for nobody: a count is not worth that others go for it.
     #[must_use]
     pub(crate) fn in_no_hurry(mut self, headers: &HeaderMap) -> Self {

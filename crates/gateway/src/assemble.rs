@@ -1,22 +1,27 @@
 //! Replies for clients that did not ask for a stream, put together from the engine's stream.
 //!
 //! Why: an engine notices at once that the reader of a stream has gone, and of a whole reply late or never. So the
-//! upstream call streams where the reply can be made equal to the engine's own but for `id`, `created` and `timings`;
-//! [`can_assemble`] says where. Chunks of `/v1/chat/completions` and `/v1/completions` are read, in the shape that
-//! llama-server gives them; numbers of token probabilities, usage and timings are copied as they are written.
+//! upstream call streams where the reply can be made equal to the engine's own but for ids, times and `timings`;
+//! [`can_assemble`] says where. What is read are streams in the shapes that llama-server gives them, one file for each API;
+//! numbers of token probabilities, usage and timings are copied as they are written.
 //!
 //! What the engine holds back from its streams at a length limit is not in them: the first bytes of a character, and of
 //! a tag that its chat parser waits for.
+pub(crate) mod chunk;
+mod members;
+mod messages;
+mod native;
+mod openai;
 mod reply;
+mod responses;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
-use crate::sse::{EventReader, EventTooLong};
+use crate::sse::{Event, EventReader, EventTooLong};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::{borrow::Cow, collections::BTreeMap};
 pub use wanted::{PLAIN_MEMBERS, can_assemble};
 
 /// Which API the reply belongs to.
@@ -26,6 +31,12 @@ pub enum Kind {
     Chat,
     /// `/v1/completions`.
     Text,
+    /// `/completion`, in llama-server's own form.
+    Native,
+    /// `/v1/messages`.
+    Messages,
+    /// `/v1/responses`.
+    Responses,
 }
 
 /// How a stream ended.
@@ -51,112 +62,75 @@ pub enum AssembleError {
     /// An event is no chunk of such a reply.
     #[error("the engine's stream holds an event that is no chunk of a reply")]
     NotAChunk(#[source] serde_json::Error),
+    /// It ends, and has not said how it began.
+    #[error("the engine's stream has no beginning")]
+    NoBeginning,
 }
 
 /// Takes a stream's bytes, gives the reply.
 #[derive(Debug)]
 pub struct Assembler {
-    kind: Kind,
     events: EventReader,
-    envelope: Envelope,
-    choices: BTreeMap<u32, Choice>,
-    last_finished: u32,
-    usage_of: Option<u32>,
+    parts: Parts,
 }
 
-#[derive(Debug, Default)]
-struct Envelope {
-    created: Option<Box<RawValue>>,
-    id: Option<Box<RawValue>>,
-    model: Option<Box<RawValue>>,
-    system_fingerprint: Option<Box<RawValue>>,
-    usage: Option<Box<RawValue>>,
-    timings: Option<Box<RawValue>>,
+/// What a stream has said so far.
+#[derive(Debug)]
+enum Parts {
+    OpenAi(openai::Sum),
+    Native(native::Text),
+    Messages(messages::Message),
+    Responses,
 }
 
-#[derive(Debug, Default)]
-struct Choice {
-    role: Option<String>,
-    text: String,
-    reasoning: String,
-    tool_calls: BTreeMap<u32, ToolCall>,
-    logprobs: Vec<Box<RawValue>>,
-    finish_reason: Option<Box<RawValue>>,
+impl Assembler {
+    /// For a reply of this kind.
+    pub fn new(kind: Kind) -> Self {
+        let parts = match kind {
+            Kind::Chat | Kind::Text => Parts::OpenAi(openai::Sum::new(kind)),
+            Kind::Native => Parts::Native(native::Text::default()),
+            Kind::Messages => Parts::Messages(messages::Message::default()),
+            Kind::Responses => Parts::Responses,
+        };
+        Self { events: EventReader::default(), parts }
+    }
+
+    /// Takes the stream's next bytes; `Some` once it has said its last word. A stream that ends before that was cut.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<Assembled>, AssembleError> {
+        self.events.push(bytes);
+        while let Some(event) = self.events.next_event()? {
+            let assembled = match &mut self.parts {
+                Parts::OpenAi(sum) => sum.take_event(&event)?,
+                Parts::Native(text) => text.take_event(&event)?,
+                Parts::Messages(message) => message.take_event(&event)?,
+                Parts::Responses => responses::take_event(&event)?,
+            };
+            if assembled.is_some() {
+                return Ok(assembled);
+            }
+        }
+        Ok(None)
+    }
 }
 
-#[derive(Debug, Default)]
-struct ToolCall {
-    id: String,
-    name: String,
-    arguments: String,
-}
-
+/// An event in which the engine gives up: one of that name, or one that holds an error and nothing else of the API's.
 #[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow, default)]
-    choices: Vec<ChunkChoice<'a>>,
-    #[serde(borrow)]
-    created: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    model: Option<&'a RawValue>,
-    #[serde(borrow)]
-    system_fingerprint: Option<&'a RawValue>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow)]
-    timings: Option<&'a RawValue>,
+struct ErrorEvent<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-struct ChunkChoice<'a> {
-    #[serde(default)]
-    index: u32,
-    #[serde(borrow)]
-    delta: Option<Delta<'a>>,
-    #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
-    logprobs: Option<Logprobs>,
-    #[serde(borrow)]
-    finish_reason: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    role: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    content: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    reasoning_content: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    tool_calls: Option<Vec<ToolCallDelta<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct ToolCallDelta<'a> {
-    #[serde(default)]
-    index: u32,
-    #[serde(borrow)]
-    id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    function: Option<FunctionDelta<'a>>,
-}
-
-#[derive(Deserialize)]
-struct FunctionDelta<'a> {
-    #[serde(borrow)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    arguments: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-struct Logprobs {
-    content: Option<Vec<Box<RawValue>>>,
+/// The same where events have names.
+pub(crate) fn refused_by(event: &Event) -> Result<Option<Assembled>, AssembleError> {
+    let part: ErrorEvent<'_> = serde_json::from_slice(&event.data).map_err(AssembleError::NotAChunk)?;
+    if let Some(error) = part.error {
+        return Ok(Some(refused(error)));
+    }
+    if event.name.as_deref() != Some(b"error") {
+        return Ok(None);
+    }
+    let whole: &RawValue = serde_json::from_slice(&event.data).map_err(AssembleError::NotAChunk)?;
+    Ok(Some(refused(whole)))
 }
 
 #[derive(Deserialize)]
@@ -164,105 +138,8 @@ struct ErrorCode {
     code: Option<u16>,
 }
 
-impl Assembler {
-    /// For a reply of this kind.
-    pub fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            events: EventReader::default(),
-            envelope: Envelope::default(),
-            choices: BTreeMap::new(),
-            last_finished: 0,
-            usage_of: None,
-        }
-    }
-
-    /// Takes the stream's next bytes; `Some` once it has said its last word. A stream that ends before that was cut.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<Assembled>, AssembleError> {
-        self.events.push(bytes);
-        while let Some(event) = self.events.next_event()? {
-            if &event.data[..] == b"[DONE]" {
-                return Ok(Some(Assembled::Reply(self.render())));
-            }
-            // llama-server sends `null` for prompts of a batch that have no token yet.
-            let chunk: Option<Chunk<'_>> = serde_json::from_slice(&event.data).map_err(AssembleError::NotAChunk)?;
-            let Some(chunk) = chunk else { continue };
-            if let Some(error) = chunk.error {
-                return Ok(Some(refused(error)));
-            }
-            self.take(chunk);
-        }
-        Ok(None)
-    }
-
-    fn take(&mut self, chunk: Chunk<'_>) {
-        let whose = chunk.choices.first().map(|c| c.index);
-        let ends = chunk.usage.is_some() || chunk.choices.iter().any(|c| c.finish_reason.is_some());
-        self.envelope.take_names(&chunk, ends);
-        for part in chunk.choices {
-            let finished = part.finish_reason.is_some();
-            let index = part.index;
-            self.choices.entry(index).or_default().take(part);
-            if finished {
-                self.last_finished = index;
-            }
-        }
-        // Each choice reports its own usage right behind its end; a whole reply reports the first choice's.
-        let whose = whose.unwrap_or(self.last_finished);
-        if chunk.usage.is_some() && self.usage_of.is_none_or(|of| whose < of) {
-            self.usage_of = Some(whose);
-            self.envelope.usage = chunk.usage.map(ToOwned::to_owned);
-            self.envelope.timings = chunk.timings.map(ToOwned::to_owned);
-        }
-    }
-}
-
-impl Envelope {
-    fn take_names(&mut self, chunk: &Chunk<'_>, ends: bool) {
-        let first = |slot: &mut Option<Box<RawValue>>, value: Option<&RawValue>| {
-            if slot.is_none() {
-                *slot = value.map(ToOwned::to_owned);
-            }
-        };
-        first(&mut self.id, chunk.id);
-        first(&mut self.model, chunk.model);
-        first(&mut self.system_fingerprint, chunk.system_fingerprint);
-        if ends {
-            self.created = None;
-        }
-        first(&mut self.created, chunk.created);
-    }
-}
-
-impl Choice {
-    fn take(&mut self, part: ChunkChoice<'_>) {
-        let delta = part.delta.unwrap_or_default();
-        if let Some(role) = delta.role {
-            self.role = Some(role.into_owned());
-        }
-        self.text.push_str(part.text.as_deref().unwrap_or_default());
-        self.text.push_str(delta.content.as_deref().unwrap_or_default());
-        self.reasoning.push_str(delta.reasoning_content.as_deref().unwrap_or_default());
-        for call in delta.tool_calls.unwrap_or_default() {
-            self.tool_calls.entry(call.index).or_default().take(call);
-        }
-        self.logprobs.extend(part.logprobs.and_then(|l| l.content).unwrap_or_default());
-        if let Some(reason) = part.finish_reason {
-            self.finish_reason = Some(reason.to_owned());
-        }
-    }
-}
-
-impl ToolCall {
-    fn take(&mut self, part: ToolCallDelta<'_>) {
-        self.id.push_str(part.id.as_deref().unwrap_or_default());
-        let Some(function) = part.function else { return };
-        self.name.push_str(function.name.as_deref().unwrap_or_default());
-        self.arguments.push_str(function.arguments.as_deref().unwrap_or_default());
-    }
-}
-
-fn refused(error: &RawValue) -> Assembled {
+/// What is in `error` of an event that says so.
+pub(crate) fn refused(error: &RawValue) -> Assembled {
     let code = serde_json::from_str::<ErrorCode>(error.get()).ok().and_then(|e| e.code);
     let status = code.filter(|c| (400..600).contains(c)).unwrap_or(500);
     Assembled::Refused { status, body: format!("{{\"error\":{error}}}").into() }

@@ -1,11 +1,13 @@
 //! What every request needs: [`Context`].
-use crate::{errors::Failure, keys::Keyring, retain::BodyStore, settings::GatewaySettings, upstream::Upstream};
+use crate::{
+    errors::Failure, keys::Keyring, pull::Pull, retain::BodyStore, settings::GatewaySettings, upstream::Upstream,
+};
 use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
 use motorpool_supervisor::PoolHandle;
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
@@ -25,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) shutdown_asked: Arc<Notify>,
     /// Seconds since 1970 at our start.
     pub(crate) started_at: u64,
+    /// Who fetches models' files.
+    pub(crate) pull: OnceLock<Pull>,
     ids: RequestIds,
 }
 
@@ -44,6 +48,7 @@ impl Context {
             keys: Keyring::new(settings.keys.clone()),
             shutdown_asked: Arc::default(),
             started_at: now.as_secs(),
+            pull: OnceLock::new(),
             ids: RequestIds::default(),
             handle,
             catalog,
@@ -61,7 +66,7 @@ impl Context {
     pub(crate) fn choose<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Arc<Model>, Failure> {
         let mut chosen: Option<(&str, &Arc<Model>)> = None;
         for name in names.into_iter().filter(|n| !n.is_empty()) {
-            let model = self.catalog.resolve(name).map_err(unknown)?;
+            let model = self.resolve(name)?;
             match chosen {
                 Some((other, known)) if known.id != model.id => {
                     return Err(Failure::ModelConflict(other.to_owned(), name.to_owned()));
@@ -73,6 +78,12 @@ impl Context {
             Some((_, model)) => Ok(Arc::clone(model)),
             None => self.default_model(),
         }
+    }
+
+    /// The model that `name` means. Ollama's clients write a tag behind it, of which there is only one here.
+    fn resolve(&self, name: &str) -> Result<&Arc<Model>, Failure> {
+        let untagged = || self.catalog.resolve(name.strip_suffix(":latest")?).ok();
+        self.catalog.resolve(name).or_else(|error| untagged().ok_or(error)).map_err(unknown)
     }
 
     fn default_model(&self) -> Result<Arc<Model>, Failure> {

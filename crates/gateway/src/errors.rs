@@ -180,6 +180,9 @@ pub enum Failure {
     /// HTTP/1.0 and 1.1 only.
     #[error("this server speaks HTTP/1.1")]
     VersionNotSupported,
+    /// A model's file did not come.
+    #[error("{0}")]
+    PullFailed(String),
     /// Our own fault.
     #[error("internal error: {0}")]
     Internal(&'static str),
@@ -280,6 +283,7 @@ impl Failure {
             Self::MethodNotAllowed { .. } => (405, "method_not_allowed", INVALID, None, Never),
             Self::NotSupported(_) => (501, "not_supported", INVALID, None, Never),
             Self::VersionNotSupported => (505, "version_not_supported", INVALID, None, Never),
+            Self::PullFailed(_) => (502, "pull_failed", SERVER, None, Now),
             Self::Internal(_) => (500, "internal", SERVER, None, Never),
         };
         let status = StatusCode::from_u16(status).expect("every status above is one");
@@ -368,6 +372,7 @@ pub(crate) mod tests {
             (Failure::MethodNotAllowed { path: text(), allow: "POST" }, 405, "method_not_allowed"),
             (Failure::NotSupported("that"), 501, "not_supported"),
             (Failure::VersionNotSupported, 505, "version_not_supported"),
+            (Failure::PullFailed(text()), 502, "pull_failed"),
             (Failure::Internal("oops"), 500, "internal"),
         ]
     }

@@ -14,10 +14,12 @@ use crate::{
     family::{Caller, ErrorForm},
     headers,
     loading::{is_event_stream, write_stream_headers},
+    ollama::{self, Lines, Translation},
     refusals::{cause_of_death, failure_of},
     relay::{Broken, Manner, Relay, next_bytes},
     retain::{Replay, Retained},
     splice::Splice,
+    sse::EVENT_BYTES,
     upstream::SendError,
 };
 use bytes::Bytes;
@@ -26,7 +28,10 @@ use hyper::body::Incoming;
 use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Of an error in a foreign form, so much is read.
 const DOCUMENT_BYTES: usize = 64 << 10;
@@ -49,12 +54,14 @@ pub(crate) struct Job {
 }
 
 /// How the engine's reply becomes the client's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// As it comes.
     AsItIs,
     /// The engine streams, the client reads a whole.
     Assembled(Kind),
+    /// The client reads Ollama's words.
+    Translated(Translation),
 }
 
 /// How one attempt failed.
@@ -80,7 +87,9 @@ impl Job {
 
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
         let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
+        let asked_at = Instant::now();
         let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
+        let loaded_within = asked_at.elapsed();
         let to = (lease.spawn(), lease.endpoint());
         let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri, lease.slot())).await;
         let (head, body) = match sent {
@@ -93,9 +102,12 @@ impl Job {
         } else {
             lease.vital().answered();
         }
-        match self.reply {
+        match &self.reply {
             Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
-                assembled(context, kind, body, lease).await
+                self.assembled(context, *kind, body, lease).await
+            }
+            Reply::Translated(translation) if head.status.is_success() => {
+                self.translated(context, (translation, loaded_within), body, lease).await
             }
             _ => self.relayed(context, head, body, lease).await,
         }
@@ -142,19 +154,89 @@ impl Job {
         Ok(response)
     }
 
+    /// Reads the stream to its end and gives the lease back.
+    async fn assembled(
+        &self,
+        context: &Context,
+        kind: Kind,
+        mut body: Incoming,
+        lease: Lease,
+    ) -> Result<Response<ReplyBody>, Attempt> {
+        let mut assembler = Assembler::new(kind);
+        loop {
+            let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
+            lease.vital().moved();
+            match next {
+                Ok(Some(bytes)) => match assembler.feed(&bytes) {
+                    Ok(None) => {}
+                    Ok(Some(Assembled::Refused { status, body })) if self.must_be_wrapped_as_json() => {
+                        let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
+                        return Err(Attempt::Failed(Failure::of_engine(status, &body)));
+                    }
+                    Ok(Some(whole)) => return Ok(whole_reply(whole)),
+                    Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
+                },
+                Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
+                Err(broken) => return Err(died(context, &lease, broken).await),
+            }
+        }
+    }
+
+    /// The reply in Ollama's words. Its first line is awaited, for the same reason.
+    async fn translated(
+        &self,
+        context: &Context,
+        (translation, loaded_within): (&Translation, Duration),
+        mut body: Incoming,
+        lease: Lease,
+    ) -> Result<Response<ReplyBody>, Attempt> {
+        let limits = &context.settings.limits;
+        let mut recast = translation.recast(loaded_within);
+        let mut document = Vec::new();
+        loop {
+            let next = next_bytes(&mut body, limits.between_frames).await;
+            lease.vital().moved();
+            let bytes = match next {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) if translation.is_whole() => {
+                    let reply = ollama::embeddings(&document, translation, loaded_within);
+                    return reply.map_err(Attempt::Failed);
+                }
+                Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
+                Err(broken) => return Err(died(context, &lease, broken).await),
+            };
+            if translation.is_whole() {
+                document.extend_from_slice(&bytes);
+                if document.len() > EVENT_BYTES {
+                    return Err(Attempt::Failed(Failure::EngineUnreadable("it is too long".into())));
+                }
+                continue;
+            }
+            match ollama::first_line(&mut recast, &bytes).map_err(Attempt::Failed)? {
+                None => {}
+                Some((lines, true)) => return Ok(ollama::whole(lines, translation.content_type())),
+                Some((first, false)) => {
+                    let terms = (context.handle.clone(), Manner::Bytes, limits.between_frames);
+                    let engine = boxed(Relay::new(None, body, lease, terms));
+                    return Ok(Lines::response(first, recast, engine, self.caller.clone()));
+                }
+            }
+        }
+    }
+
     /// Whether this is an error in a form that no client of the API reads: a plain text, a page, another API's JSON.
     fn must_be_wrapped(&self, head: &response::Parts) -> bool {
         let is_json =
             head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
         let is_error = head.status.is_client_error() || head.status.is_server_error();
-        is_error
-            && match self.caller.family.traits().errors {
-                // Its own words.
-                ErrorForm::Numbered => false,
-                // Its JSON has the members of OpenAI's.
-                ErrorForm::Coded => !is_json,
-                ErrorForm::Typed | ErrorForm::Text => true,
-            }
+        // Its own words.
+        let is_its = self.caller.family.traits().errors == ErrorForm::Numbered;
+        is_error && !is_its && (!is_json || self.must_be_wrapped_as_json())
+    }
+
+    /// Whether the engine's own JSON is an error in another API's form. It has the members of OpenAI's.
+    fn must_be_wrapped_as_json(&self) -> bool {
+        matches!(self.caller.family.traits().errors, ErrorForm::Typed | ErrorForm::Text)
     }
 }
 
@@ -167,29 +249,6 @@ async fn begin_of(first: Option<Bytes>, body: &mut Incoming, within: Duration) -
         document.extend_from_slice(&more);
     }
     document
-}
-
-/// Reads the stream to its end and gives the lease back.
-async fn assembled(
-    context: &Context,
-    kind: Kind,
-    mut body: Incoming,
-    lease: Lease,
-) -> Result<Response<ReplyBody>, Attempt> {
-    let mut assembler = Assembler::new(kind);
-    loop {
-        let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
-        lease.vital().moved();
-        match next {
-            Ok(Some(bytes)) => match assembler.feed(&bytes) {
-                Ok(None) => {}
-                Ok(Some(whole)) => return Ok(whole_reply(whole)),
-                Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
-            },
-            Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
-            Err(broken) => return Err(died(context, &lease, broken).await),
-        }
-    }
 }
 
 fn whole_reply(whole: Assembled) -> Response<ReplyBody> {

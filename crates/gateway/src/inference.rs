@@ -1,7 +1,7 @@
 //! Requests that a model answers: by the table of paths, and by `/m/`.
 use crate::{
     asker::Asker,
-    assemble::can_assemble,
+    assemble::{Kind, PLAIN_MEMBERS, can_assemble},
     body::ReplyBody,
     context::{Context, unknown},
     errors::Failure,
@@ -10,6 +10,7 @@ use crate::{
     headers,
     loading::{self, CommitAfter, Told},
     models::Standing,
+    ollama::{self, Call},
     raw,
     receive::{Expected, Form, Received, check_purpose, receive},
     route::{Served, Way},
@@ -38,7 +39,9 @@ pub(crate) async fn by_table(
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
     let patient = (served.way == Way::Counted).then(|| asker.clone().in_no_hurry(&head.headers));
     let purpose = served.purpose;
-    let expected = Expected { form: Form::Routed, model: named, purpose, asker: patient.as_ref().unwrap_or(&asker) };
+    let listed = served.kind().map_or(PLAIN_MEMBERS, Kind::members);
+    let first = patient.as_ref().unwrap_or(&asker);
+    let expected = Expected { form: Form::Routed, model: named, purpose, listed, asker: first };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     let model = context.choose(named.into_iter().chain(found.model()))?;
@@ -49,19 +52,28 @@ pub(crate) async fn by_table(
     let is_there = || Standing::of(&model, &context.handle.snapshot()) == Standing::Loaded;
     let asker = patient.filter(|_| !is_there()).unwrap_or(asker);
     let assembled = served.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
-    let streaming = if assembled.is_some() { Streaming::Forced } else { Streaming::AsAsked };
+    let streaming = match assembled {
+        None => Streaming::AsAsked,
+        Some(Kind::Chat | Kind::Text) => Streaming::ForcedWithUsage,
+        Some(Kind::Native | Kind::Messages | Kind::Responses) => Streaming::Forced,
+    };
     let edits = Edits { model: Some(model.id.as_str()), streaming };
     let splice = Splice::new(&found, received.body.len(), edits);
     let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
-    if served.kind().is_some() && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
+    let takes_slots =
+        matches!(served.way, Way::Assembled(Kind::Chat | Kind::Text) | Way::Translated(Call::Chat | Call::Generate));
+    if takes_slots && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
         job.slots = SlotChoice::Pool;
+    }
+    if let Way::Translated(call) = served.way {
+        return ollama::serve(context, (call, &model), job, received).await;
     }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
     job.reply = assembled.map_or(Reply::AsItIs, Reply::Assembled);
     let after = match served.way {
         Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
-        Way::Whole | Way::Counted => CommitAfter::Never,
+        Way::Translated(_) | Way::Whole | Way::Counted => CommitAfter::Never,
     };
     answer(context, job, received, after).await
 }
@@ -91,7 +103,8 @@ pub(crate) async fn by_path(
     let path_and_query = format!("{}{query}", raw.path);
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
     asker.check_model(&model)?;
-    let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, asker: &asker };
+    let listed = PLAIN_MEMBERS;
+    let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
     if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
@@ -128,7 +141,7 @@ fn job_of(
 }
 
 /// Runs the job. A stream that has to wait long begins with comments.
-async fn answer(
+pub(crate) async fn answer(
     context: &Arc<Context>,
     job: Job,
     received: Received,
@@ -163,7 +176,7 @@ fn commit_after(
 
 /// Whether the model's engine has such a path. What every OpenAI server has is not asked about.
 fn check_offered(manifest: &Manifest, served: &Served) -> Result<(), Failure> {
-    if served.family == Family::OpenAi || manifest.allows("POST", served.path) {
+    if matches!(served.family, Family::OpenAi | Family::Ollama) || manifest.allows("POST", served.path) {
         return Ok(());
     }
     Err(Failure::NotSupported("this path of the model's engine, which its manifest does not list,"))

@@ -10,7 +10,10 @@
 mod counts;
 pub mod file;
 
-use crate::errors::Failure;
+use crate::{
+    errors::Failure,
+    need::{Need, need_of},
+};
 use counts::{Counts, Wrong};
 use file::{KeyRecord, Scope};
 use http::{HeaderMap, Method, header};
@@ -126,13 +129,11 @@ impl Rights {
     pub(crate) fn check(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Failure> {
         let has = |scope| self.key.scopes.contains(&scope);
         let sees = has(Scope::Read) || has(Scope::Manage);
-        let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let may = match path.strip_prefix("/api/motorpool/v1/") {
-            Some("plan") => sees,
-            Some(_) if looks => sees,
-            Some(_) => has(Scope::Manage),
-            None if path.starts_with("/v1/models") => has(Scope::Inference) || sees,
-            None => has(Scope::Inference),
+        let may = match need_of(method, path) {
+            Need::Inference => has(Scope::Inference),
+            Need::List => has(Scope::Inference) || sees,
+            Need::See => sees,
+            Need::Change => has(Scope::Manage),
         };
         let urgent = headers.contains_key("x-motorpool-priority") && !has(Scope::Manage);
         match (may, urgent) {

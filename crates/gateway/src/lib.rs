@@ -22,6 +22,7 @@ pub mod assemble;
 pub mod errors;
 pub mod family;
 pub mod headers;
+pub mod ollama;
 pub mod origin;
 pub mod retain;
 pub mod scan;
@@ -31,12 +32,15 @@ pub mod sse;
 mod api;
 mod body;
 mod context;
+mod control;
 mod exchange;
 mod inference;
 pub mod keys;
 mod listen;
 mod loading;
 mod models;
+mod need;
+mod pull;
 mod raw;
 mod receive;
 mod refusals;
@@ -57,6 +61,7 @@ use listen::Doorkeeper;
 pub use listen::Listener;
 use motorpool_catalog::Catalog;
 use motorpool_supervisor::PoolHandle;
+pub use pull::{Pull, Pulling};
 use service::Service;
 pub use settings::GatewaySettings;
 use std::sync::Arc;
@@ -75,6 +80,11 @@ impl Gateway {
     /// A server of `catalog`'s models through `handle`.
     pub fn new(handle: PoolHandle, catalog: Arc<Catalog>, settings: GatewaySettings) -> Self {
         Self { context: Arc::new(Context::new(handle, catalog, settings)) }
+    }
+
+    /// From now on `pull` fetches the files of models that clients ask for; without it nobody does.
+    pub fn pulls_with(&self, pull: Pull) {
+        let _ = self.context.pull.set(pull);
     }
 
     /// Notified when somebody asks on the control socket that the server end. Whoever owns the server does it.

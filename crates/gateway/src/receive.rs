@@ -1,7 +1,6 @@
 //! A request's body as it arrives: [`receive`] keeps it whole, scans it, and lets its model load meanwhile.
 use crate::{
     asker::Asker,
-    assemble::PLAIN_MEMBERS,
     context::Context,
     errors::Failure,
     refusals::failure_of,
@@ -37,6 +36,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) model: Option<&'a str>,
     /// What the model must be for.
     pub(crate) purpose: Option<Capability>,
+    /// Members that say nothing of which the scan had to be told.
+    pub(crate) listed: &'static [&'static str],
     /// Who asks, as far as its headers say.
     pub(crate) asker: &'a Asker,
 }
@@ -59,7 +60,7 @@ pub(crate) async fn receive(
     let form = expected.form;
     check_coding(headers, form)?;
     let mut intake = context.bodies.intake(body.size_hint().exact())?;
-    let mut scan = Some(Scan::new(PLAIN_MEMBERS));
+    let mut scan = Some(Scan::new(expected.listed));
     let mut loading = None;
     while let Some(bytes) = next(context, &mut body, &mut loading).await? {
         if let Some(pass) = &mut scan

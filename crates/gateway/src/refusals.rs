@@ -3,7 +3,7 @@ use crate::{
     errors::{Failure, Retry},
     settings::LAST_WORDS_WITHIN,
 };
-use motorpool_pool::Refusal;
+use motorpool_pool::{Answer, Refusal};
 use motorpool_supervisor::PoolHandle;
 use motorpool_vocab::{ExitRecord, Spawn, StopReason};
 
@@ -33,6 +33,27 @@ pub(crate) fn failure_of(refusal: Refusal) -> Failure {
         }
         Refusal::Evicted(_) => Failure::Evicted(message),
         Refusal::Retired | Refusal::ShuttingDown => Failure::ShuttingDown,
+    }
+}
+
+/// Whether an engine was unloaded; it need not have been there.
+pub(crate) fn was_unloaded(answer: Answer) -> Result<bool, Failure> {
+    match answer {
+        Answer::Unloaded => Ok(true),
+        Answer::NotResident
+        | Answer::Released(_)
+        | Answer::Ended(_)
+        | Answer::Outlook(_)
+        | Answer::Reconciled(_)
+        | Answer::Reset(_)
+        | Answer::Requeued
+        | Answer::AtTheEnd
+        | Answer::NoTicket => Ok(false),
+        Answer::Stuck(key) => Err(Failure::EngineStuck(key.to_string())),
+        Answer::Busy { key, within } => Err(failure_of(Refusal::EngineBusy { key, within })),
+        Answer::Serving(key) => Err(Failure::EngineBusy(format!(
+            "engine {key} is currently serving requests and cannot be unloaded yet. Wait for current turns to finish."
+        ))),
     }
 }
 

@@ -58,6 +58,12 @@ struct Share {
     n: u64,
 }
 
+/// Memory that is taken until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    _share: Share,
+}
+
 /// A body that is arriving.
 #[derive(Debug)]
 pub struct Intake {
@@ -105,6 +111,24 @@ impl BodyStore {
             spool_share: share(&self.spool),
             store: Arc::clone(self),
         })
+    }
+
+    /// All bytes of a body, for who must read them at once, and the room that they and what is made of them take. What
+    /// does not fit into `limits.bodies_memory` is refused.
+    pub(crate) async fn whole(&self, body: &Retained) -> Result<(Bytes, Room), Failure> {
+        let mut share = Share { meter: Arc::clone(&self.memory), n: 0 };
+        if !share.grow(body.len.saturating_mul(2)) {
+            return Err(Failure::Overloaded("`limits.bodies_memory` is full of request bodies"));
+        }
+        let bytes = match &body.kept {
+            Kept::Memory(bytes) => bytes.clone(),
+            Kept::File(file) => {
+                let (file, len) = (Arc::clone(file), body.len);
+                let read = tokio::task::spawn_blocking(move || replay::read(&file, 0..len)).await;
+                read.unwrap_or_else(|e| Err(io::Error::other(e))).map_err(|e| no_spool(&e))?
+            }
+        };
+        Ok((bytes, Room { _share: share }))
     }
 
     /// Bytes held now: in memory, and in files.

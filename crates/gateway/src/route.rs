@@ -1,5 +1,11 @@
 //! Which path means what: [`route`], a pure function of method and raw path, and the tables that it reads.
-use crate::{assemble::Kind, errors::Failure, family::Family, origin::Area};
+use crate::{
+    assemble::Kind,
+    control::Control,
+    errors::Failure,
+    family::Family,
+    ollama::{Call, Page},
+};
 use http::Method;
 use motorpool_catalog::Capability;
 
@@ -14,6 +20,10 @@ pub(crate) enum Route<'a> {
     Model(&'a str),
     /// `/m/…` or `/upstream/…`: a path for an engine, the model's name before it.
     Raw(&'a str),
+    /// What Ollama's clients ask and no engine answers.
+    Ollama(Page),
+    /// What clients of llama.cpp's router and of llama-swap ask of engines.
+    Control(Control<'a>),
     /// Whether anybody is there.
     Root,
     /// What a router says of itself.
@@ -43,6 +53,8 @@ pub(crate) struct Served {
 pub(crate) enum Way {
     /// Its reply streams, or is put together here.
     Assembled(Kind),
+    /// Ollama's: asked of the engine in other words.
+    Translated(Call),
     /// Its reply may stream.
     Streamed,
     /// Its reply is one document.
@@ -56,7 +68,7 @@ impl Served {
     pub(crate) const fn kind(&self) -> Option<Kind> {
         match self.way {
             Way::Assembled(kind) => Some(kind),
-            Way::Streamed | Way::Whole | Way::Counted => None,
+            Way::Translated(_) | Way::Streamed | Way::Whole | Way::Counted => None,
         }
     }
 }
@@ -75,17 +87,17 @@ const SERVED: &[Served] = &[
     row("/v1/completions", Family::OpenAi, CHAT, Way::Assembled(Kind::Text)),
     row("/v1/embeddings", Family::OpenAi, EMBEDDINGS, Way::Whole),
     row("/v1/chat/completions/input_tokens", Family::OpenAi, CHAT, Way::Counted),
-    row("/v1/responses", Family::Responses, CHAT, Way::Streamed),
+    row("/v1/responses", Family::Responses, CHAT, Way::Assembled(Kind::Responses)),
     row("/v1/responses/input_tokens", Family::Responses, CHAT, Way::Counted),
-    row("/v1/messages", Family::Anthropic, CHAT, Way::Streamed),
+    row("/v1/messages", Family::Anthropic, CHAT, Way::Assembled(Kind::Messages)),
     row("/v1/messages/count_tokens", Family::Anthropic, CHAT, Way::Counted),
     row("/chat/completions", Family::LlamaCpp, CHAT, Way::Assembled(Kind::Chat)),
     row("/chat/completions/input_tokens", Family::LlamaCpp, CHAT, Way::Counted),
     // Its replies have llama-server's own form.
-    row("/completions", Family::LlamaCpp, CHAT, Way::Streamed),
-    row("/completion", Family::LlamaCpp, CHAT, Way::Streamed),
+    row("/completions", Family::LlamaCpp, CHAT, Way::Assembled(Kind::Native)),
+    row("/completion", Family::LlamaCpp, CHAT, Way::Assembled(Kind::Native)),
     row("/infill", Family::LlamaCpp, CHAT, Way::Streamed),
-    row("/responses", Family::Responses, CHAT, Way::Streamed),
+    row("/responses", Family::Responses, CHAT, Way::Assembled(Kind::Responses)),
     row("/responses/input_tokens", Family::Responses, CHAT, Way::Counted),
     row("/embedding", Family::LlamaCpp, EMBEDDINGS, Way::Whole),
     row("/embeddings", Family::LlamaCpp, EMBEDDINGS, Way::Whole),
@@ -95,6 +107,12 @@ const SERVED: &[Served] = &[
     row("/v1/reranking", Family::LlamaCpp, RERANK, Way::Whole),
     row("/tokenize", Family::LlamaCpp, None, Way::Counted),
     row("/detokenize", Family::LlamaCpp, None, Way::Counted),
+    // Asks an engine about a reply that it makes.
+    row("/v1/chat/completions/control", Family::OpenAi, CHAT, Way::Whole),
+    row("/api/chat", Family::Ollama, CHAT, Way::Translated(Call::Chat)),
+    row("/api/generate", Family::Ollama, CHAT, Way::Translated(Call::Generate)),
+    row("/api/embed", Family::Ollama, EMBEDDINGS, Way::Translated(Call::Embed)),
+    row("/api/embeddings", Family::Ollama, EMBEDDINGS, Way::Translated(Call::Embeddings)),
     row("/apply-template", Family::LlamaCpp, CHAT, Way::Counted),
 ];
 
@@ -103,10 +121,15 @@ const BEGINNINGS: &[(&str, Family)] = &[
     ("/v1/responses", Family::Responses),
     ("/v1/messages", Family::Anthropic),
     ("/api/motorpool", Family::OpenAi),
-    ("/api", Family::Ollama),
     ("/m", Family::LlamaCpp),
     ("/upstream", Family::LlamaCpp),
     ("/props", Family::LlamaCpp),
+    ("/models", Family::LlamaCpp),
+    ("/running", Family::LlamaCpp),
+    ("/unload", Family::LlamaCpp),
+    ("/logs", Family::LlamaCpp),
+    ("/api/models", Family::LlamaCpp),
+    ("/api", Family::Ollama),
     ("/slots", Family::LlamaCpp),
     ("/lora-adapters", Family::LlamaCpp),
 ];
@@ -118,25 +141,14 @@ const ANY: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// Routes that are not offered (yet): state kept for clients, and what is not translated.
 const NOT_OFFERED: &[&str] = &[
     "/api/blobs",
-    "/api/chat",
     "/api/copy",
     "/api/create",
     "/api/delete",
-    "/api/embed",
-    "/api/embeddings",
-    "/api/generate",
-    "/api/ps",
-    "/api/pull",
     "/api/push",
-    "/api/show",
-    "/api/tags",
-    "/api/version",
     "/audio",
     "/cors-proxy",
     "/lora-adapters",
-    "/models/load",
     "/models/sse",
-    "/models/unload",
     "/slots",
     "/tools",
     "/v1/assistants",
@@ -166,12 +178,30 @@ fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
         "/props" => (Route::Properties, GET),
         "/health" | "/v1/health" => (Route::Health, GET),
         "/ready" => (Route::Ready, GET),
+        "/models/load" => (Route::Control(Control::Load), POST),
+        "/models/unload" => (Route::Control(Control::Unload), POST),
+        "/running" => (Route::Control(Control::Running), GET),
+        "/unload" => (Route::Control(Control::UnloadAll), GET),
+        "/api/models/unload" => (Route::Control(Control::UnloadNamed(None)), POST),
+        "/logs" => (Route::Control(Control::Logs), GET),
+        "/logs/stream" => (Route::Control(Control::Follow(None)), GET),
+        "/api/tags" => (Route::Ollama(Page::Tags), GET),
+        "/api/ps" => (Route::Ollama(Page::Loaded), GET),
+        "/api/version" => (Route::Ollama(Page::Version), GET),
+        "/api/show" => (Route::Ollama(Page::Show), POST),
+        "/api/pull" => (Route::Ollama(Page::Pull), POST),
         _ => {
             if let Some(name) = path.strip_prefix("/v1/models/") {
                 return Some((Route::Model(name), GET));
             }
             if let Some(rest) = path.strip_prefix("/m/").or_else(|| path.strip_prefix("/upstream/")) {
                 return Some((Route::Raw(rest), ANY));
+            }
+            if let Some(name) = path.strip_prefix("/api/models/unload/") {
+                return Some((Route::Control(Control::UnloadNamed(Some(name))), POST));
+            }
+            if let Some(name) = path.strip_prefix("/logs/stream/") {
+                return Some((Route::Control(Control::Follow(Some(name))), GET));
             }
             return path.starts_with("/api/motorpool/v1/").then_some((Route::Management, ANY));
         }
@@ -219,11 +249,6 @@ pub(crate) fn family_of(path: &str) -> Family {
     served.or_else(begins).unwrap_or(Family::OpenAi)
 }
 
-/// Which pages may ask for this path.
-pub(crate) fn area_of(path: &str) -> Area {
-    if path.starts_with("/api/motorpool/") { Area::Management } else { Area::Inference }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,18 +281,29 @@ mod tests {
             ("DELETE", "/v1/models/m", Err("method_not_allowed")),
             ("POST", "/health", Err("method_not_allowed")),
             ("BREW", "/m/x/y", Err("method_not_allowed")),
-            ("POST", "/v1/responses", Ok("Responses Streamed")),
-            ("POST", "/v1/messages", Ok("Anthropic Streamed")),
+            ("POST", "/v1/responses", Ok("Responses Assembled(Responses)")),
+            ("POST", "/v1/messages", Ok("Anthropic Assembled(Messages)")),
             ("POST", "/v1/messages/count_tokens", Ok("Anthropic Counted")),
-            ("POST", "/completions", Ok("LlamaCpp Streamed")),
+            ("POST", "/completions", Ok("LlamaCpp Assembled(Native)")),
             ("POST", "/upstream/a/v1/x", Ok("Raw(\"a/v1/x\")")),
             ("HEAD", "/", Ok("Root")),
             ("POST", "/", Err("method_not_allowed")),
             ("GET", "/models", Ok("Models")),
             ("GET", "/props", Ok("Properties")),
             ("GET", "/v1/health", Ok("Health")),
+            ("POST", "/models/load", Ok("Control(Load)")),
+            ("GET", "/models/load", Err("method_not_allowed")),
+            ("GET", "/unload", Ok("Control(UnloadAll)")),
+            ("POST", "/api/models/unload/org%2Fm", Ok("Control(UnloadNamed(Some(\"org%2Fm\")))")),
+            ("GET", "/logs/stream/m", Ok("Control(Follow(Some(\"m\")))")),
+            ("GET", "/models/sse", Err("not_supported")),
+            ("POST", "/v1/chat/completions/control", Ok("OpenAi Whole")),
             ("POST", "/slots/0", Err("not_supported")),
-            ("POST", "/api/chat", Err("not_supported")),
+            ("POST", "/api/chat", Ok("Ollama Translated(Chat)")),
+            ("GET", "/api/tags", Ok("Ollama(Tags)")),
+            ("GET", "/api/show", Err("method_not_allowed")),
+            ("POST", "/api/create", Err("not_supported")),
+            ("HEAD", "/api/blobs/sha256:0", Err("not_supported")),
             ("POST", "/api/chatter", Err("not_found")),
             ("POST", "/cors-proxy", Err("not_supported")),
             ("GET", "/v1/responses/resp_1", Err("not_supported")),

@@ -50,13 +50,17 @@ pub enum Key {
     Conversation,
     /// Strings that end a generation.
     Stop,
+    /// The same, as Anthropic's API calls them.
+    StopSequences,
+    /// What is continued.
+    Prompt,
     /// Whether token probabilities are reported.
     Logprobs,
 }
 
 impl Key {
     /// All of them, by index.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Model,
         Self::Stream,
         Self::StreamOptions,
@@ -66,6 +70,8 @@ impl Key {
         Self::Metadata,
         Self::Conversation,
         Self::Stop,
+        Self::StopSequences,
+        Self::Prompt,
         Self::Logprobs,
     ];
 
@@ -81,13 +87,15 @@ impl Key {
             Self::Metadata => "metadata",
             Self::Conversation => "conversation",
             Self::Stop => "stop",
+            Self::StopSequences => "stop_sequences",
+            Self::Prompt => "prompt",
             Self::Logprobs => "logprobs",
         }
     }
 
     /// Whether routing depends on it, so that it must not stand twice.
     pub const fn is_routed(self) -> bool {
-        !matches!(self, Self::User | Self::Metadata | Self::Conversation | Self::Stop | Self::Logprobs)
+        matches!(self, Self::Model | Self::Stream | Self::StreamOptions | Self::KeepAlive | Self::IdSlot)
     }
 
     fn from_name(name: &str) -> Option<Self> {
@@ -133,6 +141,8 @@ pub struct Field {
     pub name: Range<u64>,
     /// Its value as it is written.
     pub value: Range<u64>,
+    /// The first byte of its value, which tells its kind.
+    pub first: u8,
     /// The value's text, unless it is longer than 4 KiB.
     pub raw: Option<Box<[u8]>>,
 }
@@ -198,6 +208,7 @@ pub struct Scan {
     key_start: u64,
     current: Option<(Key, Range<u64>)>,
     value_start: u64,
+    value_first: u8,
     /// The current value's text, while it is wanted.
     captured: Option<Vec<u8>>,
     found: Findings,
@@ -217,6 +228,7 @@ impl Scan {
             key_start: 0,
             current: None,
             value_start: 0,
+            value_first: 0,
             captured: None,
             found: Findings { is_empty: true, ..Findings::default() },
         }
@@ -281,6 +293,7 @@ impl Scan {
 
     fn begin_value(&mut self, byte: u8, i: usize) -> Result<usize, ScanError> {
         self.value_start = self.base + index(i);
+        self.value_first = byte;
         self.captured = self.current.is_some().then(Vec::new);
         self.at = match byte {
             b'"' => At::Text,
@@ -366,7 +379,8 @@ impl Scan {
         if key == Key::Model {
             self.found.model = model_of(raw.as_deref())?;
         }
-        self.found.fields[key as usize] = Some(Field { name, value: self.value_start..self.base + index(next), raw });
+        self.found.fields[key as usize] =
+            Some(Field { name, value: self.value_start..self.base + index(next), first: self.value_first, raw });
         Ok(())
     }
 

@@ -2,15 +2,18 @@
 use crate::{
     body::{ReplyBody, boxed, empty, full},
     context::Context,
+    control::control,
     errors::Failure,
     family::Caller,
     headers,
     inference::{by_path, by_table},
     keys::{NOT_ITS_MODEL, Place, Rights},
     models,
+    need::area_of,
+    ollama,
     origin::{self, Asker},
     raw,
-    route::{Route, area_of, family_of, route},
+    route::{Route, family_of, route},
 };
 use axum::Router;
 use bytes::Bytes;
@@ -97,6 +100,8 @@ impl Service {
                 let place = place_of(&request)?;
                 by_path(context, rest, request, id).await.map(|reply| held(reply, place))
             }
+            Route::Control(what) => control(context, what, request).await,
+            Route::Ollama(page) => ollama::page(context, page, request).await,
             Route::Root => Ok(root()),
             Route::Properties => Ok(json(StatusCode::OK, &models::properties(context))),
             Route::Models => Ok(json(StatusCode::OK, &models::list(context, |model| may_use(&request, model)))),

@@ -18,8 +18,10 @@ pub enum Streaming {
     /// As the client wants it.
     #[default]
     AsAsked,
-    /// In any case, usage included; the reply is put together here.
+    /// In any case; the reply is put together here.
     Forced,
+    /// In any case, usage included, which OpenAI's API must be asked for; the reply is put together here.
+    ForcedWithUsage,
 }
 
 /// A part of the edited body.
@@ -54,6 +56,11 @@ impl Splice {
         Self { pieces: vec![Piece::Kept(0..len)], len, open: None }
     }
 
+    /// An object of `len` bytes with members, as it was written here: no white space before its brace.
+    pub fn of_object(len: u64) -> Self {
+        Self { open: Some((1, Rest::Members)), ..Self::untouched(len) }
+    }
+
     /// The body of `len` bytes in which `found` was found, with `edits`.
     pub fn new(found: &Findings, len: u64, edits: Edits<'_>) -> Self {
         let mut cuts: Vec<(Range<u64>, Bytes)> = Vec::new();
@@ -65,8 +72,10 @@ impl Splice {
         if let Some(model) = edits.model.filter(|m| found.model() != Some(m)) {
             set(Key::Model, serde_json::Value::from(model).to_string());
         }
-        if edits.streaming == Streaming::Forced {
+        if edits.streaming != Streaming::AsAsked {
             set(Key::Stream, "true".to_owned());
+        }
+        if edits.streaming == Streaming::ForcedWithUsage {
             set(Key::StreamOptions, r#"{"include_usage":true}"#.to_owned());
         }
         let rest = if found.is_empty && added.is_empty() { Rest::Nothing } else { Rest::Members };
@@ -169,7 +178,7 @@ mod tests {
         text
     }
 
-    const FORCED: Edits<'_> = Edits { model: Some("m"), streaming: Streaming::Forced };
+    const FORCED: Edits<'_> = Edits { model: Some("m"), streaming: Streaming::ForcedWithUsage };
 
     #[test]
     fn only_the_edited_values_change() {
@@ -215,7 +224,7 @@ mod tests {
         #[test]
         fn the_edited_body_means_the_same_but_for_the_edits(object in any_object(), model in ".{1,9}", forced: bool, pretty: bool) {
             let body = if pretty { format!("{:#}", Value::from(object.clone())) } else { Value::from(object.clone()).to_string() };
-            let streaming = if forced { Streaming::Forced } else { Streaming::AsAsked };
+            let streaming = if forced { Streaming::ForcedWithUsage } else { Streaming::AsAsked };
             let edited: Map<String, Value> = serde_json::from_str(&spliced(&body, Edits { model: Some(&model), streaming })).expect("JSON");
             let mut wanted = object;
             wanted.insert("model".into(), model.into());

@@ -1,5 +1,5 @@
 //! Values for the tests of this crate.
-use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
+use motorpool_catalog::{Capability, Catalog, Model, ModelSource, shipped};
 use motorpool_vocab::{EntryView, ExitRecord, FailureClass, ModelId, Now, PhaseView, Spawn, StopReason};
 use std::sync::Arc;
 
@@ -11,9 +11,11 @@ fn model(id: &str, aliases: &[&str]) -> Model {
     model
 }
 
-/// A catalog of the shipped engines with these models and aliases.
+/// A catalog of the shipped engines with these models and aliases. One called `vectors` is that.
 pub(crate) fn catalog(models: &[(&str, &[&str])]) -> Arc<Catalog> {
-    let models = models.iter().map(|(id, aliases)| model(id, aliases)).collect();
+    let mut models: Vec<Model> = models.iter().map(|(id, aliases)| model(id, aliases)).collect();
+    let vectors = models.iter_mut().filter(|model| model.id.as_str() == "vectors");
+    vectors.for_each(|model| model.capabilities = vec![Capability::Embeddings]);
     Arc::new(Catalog::new(shipped().0, models).expect("names are unique"))
 }
 
@@ -38,4 +40,4 @@ pub(crate) fn entry(key: &str, phase: PhaseView, class: Option<FailureClass>) ->
 mod engine;
 mod pool;
 pub(crate) use engine::Engine;
-pub(crate) use pool::Pool;
+pub(crate) use pool::{Pool, SLOT};

@@ -10,7 +10,9 @@ use motorpool_vocab::FailureClass;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+mod control;
 mod families;
+mod ollama;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
@@ -31,7 +33,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let (stop, told) = watch::channel(false);
-        let gateway = Gateway::new(pool.handle(), catalog(&[("m", &["alias"]), ("org/m", &[])]), settings);
+        let gateway =
+            Gateway::new(pool.handle(), catalog(&[("m", &["alias"]), ("org/m", &[]), ("vectors", &[])]), settings);
         tokio::spawn(gateway.serve(vec![Listener::Tcp(listener)], told));
         Self { address, _stop: stop, _spool: spool }
     }

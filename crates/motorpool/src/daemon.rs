@@ -17,12 +17,15 @@ use crate::{
     host,
     listen::{self, Bound},
     log, machine,
-    model::store::{Presence, Store},
+    model::{
+        pull::{Wanted, pull},
+        store::{Presence, Store},
+    },
     settings::{self, Settings},
     systemd::{self, Notifier},
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
-use motorpool_gateway::{Gateway, GatewaySettings, Listener};
+use motorpool_gateway::{Gateway, GatewaySettings, Listener, Pull};
 use motorpool_pool::{
     BreakerTerms, HealthTerms, Host, NotKept, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, SessionsKept,
     StartFault,
@@ -203,6 +206,15 @@ fn cannot_open(error: OpenError) -> Failure {
     }
 }
 
+/// Fetches models of the catalog for clients that ask for them; what it says goes where our log goes.
+fn puller(dirs: &Dirs, settings: &Settings) -> Pull {
+    let (dirs, catalog) = (dirs.clone(), settings.catalog.clone());
+    Pull::new(move |model| {
+        let (dirs, catalog, wanted) = (dirs.clone(), catalog.clone(), Wanted::Known(Box::new(model.clone())));
+        Box::pin(async move { pull(&dirs, &catalog, wanted).await.map(drop).map_err(|error| chain(&error)) })
+    })
+}
+
 /// Where requests come in: the sockets that were passed, else what the configuration names.
 async fn doors(settings: &Settings) -> Result<Vec<(Bound, String)>, Failure> {
     let mut doors = systemd::passed_sockets()?;
@@ -251,6 +263,7 @@ impl Daemon {
         let (stop, stopped) = watch::channel(false);
         let told = GatewaySettings { listen: addresses.clone(), ..gateway_settings(dirs, &settings.config)? };
         let gateway = Gateway::new(handle.clone(), settings.catalog.clone(), told);
+        gateway.pulls_with(puller(dirs, settings));
         let asked = gateway.shutdown_asked();
         let gateway = tokio::spawn(gateway.serve(listeners, stopped));
         for address in &addresses {

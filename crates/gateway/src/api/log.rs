@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Whether the body goes on at the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Follow {
+pub(crate) enum Follow {
     /// It waits for more, in the next file too when this one is rotated.
     Yes,
     /// It ends.
@@ -36,12 +36,12 @@ struct Log {
 type Step = Pin<Box<dyn Future<Output = io::Result<Option<(Bytes, Log)>>> + Send>>;
 
 /// The body.
-pub(super) struct LogBody {
+pub(crate) struct LogBody {
     step: Option<Step>,
 }
 
 impl LogBody {
-    pub(super) async fn open(path: PathBuf, follow: Follow) -> io::Result<Self> {
+    pub(crate) async fn open(path: PathBuf, follow: Follow) -> io::Result<Self> {
         let (path, file) = blocking(move || File::open(&path).map(|file| (path, file))).await?;
         Ok(Self { step: Some(Box::pin(next(Log { path, file, follow }))) })
     }

@@ -1,5 +1,9 @@
 //! The assembled reply as a document, members in llama-server's order.
-use super::{Assembler, Choice, Kind, ToolCall};
+use super::{
+    Kind,
+    chunk::ToolCall,
+    openai::{Choice, Sum},
+};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -69,7 +73,7 @@ struct Logprobs<'a> {
     content: &'a [Box<RawValue>],
 }
 
-impl Assembler {
+impl Sum {
     pub(super) fn render(&self) -> Bytes {
         let envelope = &self.envelope;
         let reply = Reply {
@@ -78,8 +82,8 @@ impl Assembler {
             model: envelope.model.as_deref(),
             system_fingerprint: envelope.system_fingerprint.as_deref(),
             object: match self.kind {
-                Kind::Chat => "chat.completion",
                 Kind::Text => "text_completion",
+                Kind::Chat | Kind::Native | Kind::Messages | Kind::Responses => "chat.completion",
             },
             usage: envelope.usage.as_deref(),
             id: envelope.id.as_deref(),
@@ -95,7 +99,9 @@ impl Choice {
         let finish_reason = self.finish_reason.as_deref();
         match kind {
             Kind::Text => ReplyChoice::Text { text: &self.text, index, logprobs, finish_reason },
-            Kind::Chat => ReplyChoice::Chat { finish_reason, index, message: self.message(), logprobs },
+            Kind::Chat | Kind::Native | Kind::Messages | Kind::Responses => {
+                ReplyChoice::Chat { finish_reason, index, message: self.message(), logprobs }
+            }
         }
     }
 

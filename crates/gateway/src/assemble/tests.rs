@@ -164,3 +164,112 @@ proptest! {
         prop_assert_eq!(&reply["choices"][0]["message"]["content"], &Value::from(parts.concat()));
     }
 }
+
+/// Events of an API whose events have names.
+fn named(events: &[Value]) -> String {
+    events.iter().fold(String::new(), |text, event| {
+        text + "event: " + event["type"].as_str().unwrap_or("error") + "\ndata: " + &event.to_string() + "\n\n"
+    })
+}
+
+fn whole(kind: Kind, text: &str) -> Value {
+    let Some(Assembled::Reply(body)) = feed_all(kind, text, 5) else { panic!("no reply") };
+    serde_json::from_slice(&body).expect("JSON")
+}
+
+#[test]
+fn a_message_is_put_together_block_by_block() {
+    let block = |index: u32, block: Value| json!({"type":"content_block_start","index":index,"content_block":block});
+    let part = |index: u32, delta: Value| json!({"type":"content_block_delta","index":index,"delta":delta});
+    let usage = json!({"cache_read_input_tokens":2,"input_tokens":5,"output_tokens":0});
+    let events = [
+        json!({"type":"message_start","message":{"id":"x","role":"assistant","content":[],"model":"m","usage":usage}}),
+        block(0, json!({"type":"thinking","thinking":""})),
+        part(0, json!({"type":"thinking_delta","thinking":"h"})),
+        part(0, json!({"type":"thinking_delta","thinking":"m"})),
+        block(1, json!({"type":"text","text":""})),
+        part(1, json!({"type":"text_delta","text":"日"})),
+        block(2, json!({"type":"tool_use","id":"t1","name":"f"})),
+        part(2, json!({"type":"input_json_delta","partial_json":"{\"a\":"})),
+        part(2, json!({"type":"input_json_delta","partial_json":"1.50}"})),
+        block(3, json!({"type":"tool_use","id":"t2","name":"g"})),
+        part(3, json!({"type":"input_json_delta","partial_json":"{\"cut"})),
+        part(0, json!({"type":"signature_delta","signature":""})),
+        json!({"type":"content_block_stop","index":0}),
+        json!({"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":9}}),
+        json!({"type":"message_stop"}),
+    ];
+    let want = json!({
+        "id":"x","type":"message","role":"assistant","model":"m","stop_reason":"tool_use","stop_sequence":null,
+        "content":[
+            {"type":"thinking","thinking":"hm","signature":""},
+            {"type":"text","text":"日"},
+            {"type":"tool_use","id":"t1","name":"f","input":{"a":1.5}},
+            {"type":"tool_use","id":"t2","name":"g","input":{}},
+        ],
+        "usage":{"cache_read_input_tokens":2,"input_tokens":5,"output_tokens":9},
+    });
+    assert_eq!(whole(Kind::Messages, &named(&events)), want);
+    assert_eq!(feed_all(Kind::Messages, &named(&events[..14]), 7), None, "it was cut");
+    let error = Assembler::new(Kind::Messages).feed(named(&events[14..]).as_bytes());
+    assert!(matches!(error, Err(AssembleError::NoBeginning)), "{error:?}");
+}
+
+#[test]
+fn a_response_is_its_last_event_and_what_is_said_of_whole_ones_only() {
+    let item = json!({"type":"reasoning","content":[]});
+    let events = [
+        json!({"type":"response.created","response":{"id":"r"}}),
+        json!({"type":"response.output_text.delta","delta":"a"}),
+        json!({"type":"response.completed","timings":{},"response":{"id":"r","created_at":7,"output":[item],"usage":{}}}),
+    ];
+    let want = json!({"completed_at":7,"created_at":7,"id":"r","usage":{},
+                      "output":[{"type":"reasoning","content":[],"status":"completed"}]});
+    assert_eq!(whole(Kind::Responses, &named(&events)), want);
+    assert_eq!(feed_all(Kind::Responses, &named(&events[..2]), 7), None, "it was cut");
+}
+
+#[test]
+fn a_completion_is_its_last_event_with_all_of_its_text() {
+    let events = r#"data: {"index":0,"content":"é","stop":false}
+
+data: {"index":0,"content":"","stop":true,"tokens":[],"generation_settings":{"a":1.0,"stream":true},"timings":{"x":1e3}}
+
+"#;
+    let Some(Assembled::Reply(body)) = feed_all(Kind::Native, events, 5) else { panic!("no reply") };
+    let want = r#"{"index":0,"content":"é","stop":true,"tokens":[],"generation_settings":{"a":1.0,"stream":false},"timings":{"x":1e3}}"#;
+    assert_eq!(body, want);
+}
+
+#[test]
+fn an_error_of_any_api_becomes_the_answer() {
+    let refused = |status, body: &str| Some(Assembled::Refused { status, body: Bytes::from(body.to_owned()) });
+    for kind in [Kind::Messages, Kind::Responses, Kind::Native] {
+        let bare = "data: {\"error\":{\"code\":503,\"message\":\"no\"}}\n\n";
+        assert_eq!(feed_all(kind, bare, 9), refused(503, r#"{"error":{"code":503,"message":"no"}}"#), "{kind:?}");
+    }
+    for kind in [Kind::Messages, Kind::Responses] {
+        let named = "event: error\ndata: {\"code\":400,\"message\":\"no\"}\n\n";
+        assert_eq!(feed_all(kind, named, 9), refused(400, r#"{"error":{"code":400,"message":"no"}}"#), "{kind:?}");
+    }
+}
+
+#[test]
+fn each_api_has_its_own_members_and_its_own_stops() {
+    for (kind, body, yes) in [
+        (Kind::Messages, r#"{"messages":[],"system":"s","stop_sequences":["a"]}"#, true),
+        (Kind::Messages, r#"{"messages":[],"stop_sequences":["ab"]}"#, false),
+        (Kind::Messages, r#"{"messages":[],"context_management":{}}"#, false),
+        (Kind::Responses, r#"{"input":"x","store":true,"reasoning":{}}"#, true),
+        (Kind::Responses, r#"{"input":"x","background":true}"#, false),
+        (Kind::Native, r#"{"prompt":"x","n_predict":3}"#, true),
+        (Kind::Native, r#"{"prompt":["x","y"]}"#, false),
+        (Kind::Native, r#"{"prompt":"x","n":2}"#, false),
+        (Kind::Native, r#"{"n_predict":2}"#, false),
+        (Kind::Native, r#"{"prompt":"x","n_probs":2}"#, false),
+    ] {
+        let mut scan = Scan::new(kind.members());
+        scan.feed(body.as_bytes()).expect("an object");
+        assert_eq!(can_assemble(kind, &scan.finish().expect("whole")), yes, "{kind:?} {body}");
+    }
+}

@@ -60,7 +60,7 @@ fn in_memory(range: &Range<u64>) -> Range<usize> {
     place(range.start)..place(range.end)
 }
 
-fn read(file: &File, range: Range<u64>) -> io::Result<Bytes> {
+pub(super) fn read(file: &File, range: Range<u64>) -> io::Result<Bytes> {
     let mut bytes = vec![0; in_memory(&(0..range.end - range.start)).end];
     file.read_exact_at(&mut bytes, range.start)?;
     Ok(bytes.into())

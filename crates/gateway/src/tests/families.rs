@@ -95,7 +95,7 @@ async fn an_engines_refusal_is_said_in_words_that_the_familys_clients_read() {
 #[tokio::test]
 async fn what_is_not_offered_is_said_in_the_familys_words() {
     let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
-    let ollama = server.post("/api/chat", "", &json!({"model":"m"})).await;
+    let ollama = server.post("/api/create", "", &json!({"model":"m"})).await;
     assert_eq!(ollama.status, 501);
     assert_eq!(ollama.json(), json!({"error":"this part of the API is not offered by this server"}));
     let responses = server.get("/v1/responses/resp_1", "").await;
@@ -105,7 +105,7 @@ async fn what_is_not_offered_is_said_in_the_familys_words() {
     assert!(messages.head.contains("allow: post, options") || messages.head.contains("allow: POST, OPTIONS"));
     let root = server.get("/", "").await;
     assert_eq!((root.status, root.body.as_str()), (200, "Motorpool is running"));
-    assert_eq!(server.get("/props", "").await.json(), json!({"role":"router","max_instances":2}));
+    assert_eq!(server.get("/props", "").await.json(), json!({"role":"router","max_instances":3}));
     assert_eq!(server.get("/models", "").await.json(), server.get("/v1/models", "").await.json());
 }
 

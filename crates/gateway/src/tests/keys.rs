@@ -90,6 +90,16 @@ async fn a_key_may_do_what_its_scopes_say() {
         let path = "/api/motorpool/v1/models/none/load";
         assert_eq!(house.server.post(path, &shown, &json!({})).await.status, change, "{key}");
     }
+    for (key, unload, load, pull, logs) in
+        [("i", 403, 403, 403, 403), ("r", 403, 403, 403, 200), ("m", 200, 404, 404, 200)]
+    {
+        let shown = bearer(key);
+        let none = json!({"model":"none"});
+        assert_eq!(house.get("/unload", &shown).await, unload, "{key}");
+        assert_eq!(house.server.post("/models/load", &shown, &none).await.status, load, "{key}");
+        assert_eq!(house.server.post("/api/pull", &shown, &none).await.status, pull, "{key}");
+        assert_eq!(house.get("/logs", &shown).await, logs, "{key}");
+    }
     let urgent = bearer("i") + "x-motorpool-priority: 1\r\n";
     assert_eq!(house.chat(&urgent).await, (403, "not_allowed".to_owned()));
 }

@@ -1,0 +1,219 @@
+//! What clients of llama.cpp's router and of llama-swap ask of engines: load, unload, what runs, logs.
+//!
+//! Each of them is one of our own management calls in another spelling, with the same rights.
+use crate::{
+    api::{Follow, LogBody},
+    body::{BodyError, ReplyBody, boxed, full},
+    context::Context,
+    errors::Failure,
+    models::Standing,
+    raw,
+    refusals::{failure_of, was_unloaded},
+    service::json,
+};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use motorpool_catalog::Model;
+use motorpool_pool::Force;
+use motorpool_vocab::{EngineKey, PhaseView};
+use serde::{Deserialize, Serialize};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context as Waker, Poll},
+};
+
+/// The bodies of these calls name a model, and no more.
+const BODY_BYTES: usize = 64 << 10;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control<'a> {
+    /// `/models/load`: the model is begun to be loaded.
+    Load,
+    /// `/models/unload`: the model is unloaded.
+    Unload,
+    /// `/running`: which engines there are.
+    Running,
+    /// `/unload`: everything is unloaded.
+    UnloadAll,
+    /// `/api/models/unload`, with a name as it stands in the path, or all.
+    UnloadNamed(Option<&'a str>),
+    /// `/logs`: what all engines have printed.
+    Logs,
+    /// `/logs/stream`, of one model or of all: the same, and what they will print.
+    Follow(Option<&'a str>),
+}
+
+#[derive(Deserialize)]
+struct Named {
+    model: String,
+}
+
+#[derive(Serialize)]
+struct Success {
+    success: bool,
+}
+
+#[derive(Serialize)]
+struct Running {
+    running: Vec<Run>,
+}
+
+#[derive(Serialize)]
+struct Run {
+    model: String,
+    name: String,
+    state: &'static str,
+}
+
+#[derive(Serialize)]
+struct Done {
+    msg: &'static str,
+}
+
+/// Answers.
+pub(crate) async fn control(
+    context: &Arc<Context>,
+    control: Control<'_>,
+    request: Request<Incoming>,
+) -> Result<Response<ReplyBody>, Failure> {
+    match control {
+        Control::Load => load(context, request).await,
+        Control::Unload => {
+            let model = named(context, request).await?;
+            let lives = living(context, Some(&model));
+            if lives.is_empty() {
+                return Err(wrong("model is not running".into()));
+            }
+            unload(context, lives).await?;
+            Ok(json(StatusCode::OK, &Success { success: true }))
+        }
+        Control::Running => Ok(json(StatusCode::OK, &Running { running: running(context) })),
+        Control::UnloadAll => {
+            unload(context, living(context, None)).await?;
+            Ok(text("OK"))
+        }
+        Control::UnloadNamed(None) => {
+            unload(context, living(context, None)).await?;
+            Ok(json(StatusCode::OK, &Done { msg: "ok" }))
+        }
+        Control::UnloadNamed(Some(name)) => {
+            let model = context.choose([raw::decoded(name).as_str()])?;
+            unload(context, living(context, Some(&model))).await?;
+            Ok(text("OK"))
+        }
+        Control::Logs => Ok(logs(context, None, Follow::No).await),
+        Control::Follow(name) => {
+            let model = name.map(|name| context.choose([raw::decoded(name).as_str()])).transpose()?;
+            Ok(logs(context, model.as_deref(), Follow::Yes).await)
+        }
+    }
+}
+
+/// Like the router, it answers before the load has ended.
+async fn load(context: &Arc<Context>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Failure> {
+    let model = named(context, request).await?;
+    if matches!(Standing::of(&model, &context.handle.snapshot()), Standing::Loaded | Standing::Loading(_)) {
+        return Err(wrong("model is already running".into()));
+    }
+    let handle = context.handle.clone();
+    tokio::spawn(async move {
+        if let Err(refusal) = handle.load(model.id.clone()).await {
+            tracing::warn!(model = %model.id, "not loaded: {}", failure_of(refusal));
+        }
+    });
+    Ok(json(StatusCode::OK, &Success { success: true }))
+}
+
+async fn named(context: &Context, request: Request<Incoming>) -> Result<Arc<Model>, Failure> {
+    let body = Limited::new(request.into_body(), BODY_BYTES).collect().await;
+    let body = body.map_err(|_| wrong("the body broke off, or is longer than a name".into()))?.to_bytes();
+    let named: Named = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
+    context.choose([named.model.as_str()])
+}
+
+fn wrong(message: String) -> Failure {
+    Failure::InvalidRequest { message, param: None }
+}
+
+/// Engines that are there, of one model or of all.
+fn living(context: &Context, model: Option<&Model>) -> Vec<EngineKey> {
+    let snapshot = context.handle.snapshot();
+    let lives = snapshot.entries.iter().filter(|entry| entry.phase != PhaseView::Idle);
+    lives.filter(|entry| model.is_none_or(|m| m.id == *entry.key.model())).map(|entry| entry.key.clone()).collect()
+}
+
+/// After those that they serve have finished.
+async fn unload(context: &Context, keys: Vec<EngineKey>) -> Result<(), Failure> {
+    for key in keys {
+        was_unloaded(context.handle.evict(key, Force::No).await)?;
+    }
+    Ok(())
+}
+
+fn running(context: &Context) -> Vec<Run> {
+    let snapshot = context.handle.snapshot();
+    let lives = snapshot.entries.iter().filter_map(|entry| Some((entry, state_of(entry.phase)?)));
+    lives
+        .map(|(entry, state)| Run { model: entry.key.model().to_string(), name: entry.key.to_string(), state })
+        .collect()
+}
+
+/// llama-swap's words.
+const fn state_of(phase: PhaseView) -> Option<&'static str> {
+    match phase {
+        PhaseView::Idle => None,
+        PhaseView::Validating | PhaseView::WaitsForRoom | PhaseView::WaitsForSlot | PhaseView::Starting { .. } => {
+            Some("starting")
+        }
+        PhaseView::Ready | PhaseView::Suspect => Some("ready"),
+        PhaseView::Stopping | PhaseView::Reclaiming => Some("stopping"),
+        PhaseView::Stuck => Some("shutdown"),
+    }
+}
+
+fn text(text: &'static str) -> Response<ReplyBody> {
+    plain(full(text))
+}
+
+fn plain(body: ReplyBody) -> Response<ReplyBody> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// The logs of engines that have run, of one model or of all.
+async fn logs(context: &Context, model: Option<&Model>, follow: Follow) -> Response<ReplyBody> {
+    let snapshot = context.handle.snapshot();
+    let mut open = Vec::new();
+    for entry in snapshot.entries.iter().filter(|entry| model.is_none_or(|m| m.id == *entry.key.model())) {
+        // One that never ran has no log.
+        open.extend(LogBody::open(context.handle.log_path(&entry.key), follow).await.ok());
+    }
+    plain(boxed(Together(open)))
+}
+
+/// Bodies in one: what any of them has, the first one first.
+struct Together(Vec<LogBody>);
+
+impl Body for Together {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Waker<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut at = 0;
+        while let Some(log) = self.0.get_mut(at) {
+            match Pin::new(log).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => return Poll::Ready(Some(Ok(frame))),
+                // One that cannot be read any more ends; the others go on.
+                Poll::Ready(Some(Err(_)) | None) => drop(self.0.remove(at)),
+                Poll::Pending => at += 1,
+            }
+        }
+        if self.0.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    }
+}

@@ -1,0 +1,234 @@
+//! What Ollama's clients ask about models: the catalog and the last snapshot, in Ollama's words.
+//!
+//! The names are the models' own. A tag is no part of them: `name:latest` means `name`, as everywhere here.
+use super::{Page, VERSION, lines::NDJSON, stamp::rfc3339};
+use crate::{
+    body::{ReplyBody, boxed},
+    context::Context,
+    errors::Failure,
+    keys::{NOT_ITS_MODEL, Rights},
+    models::Standing,
+    pull,
+    service::json,
+};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use motorpool_catalog::{Capability, ContextWish, Model, ModelSource};
+use motorpool_vocab::{Bytes, Now, Snapshot};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The bodies of these calls name a model, and no more.
+const BODY_BYTES: usize = 64 << 10;
+
+#[derive(Serialize)]
+struct List {
+    models: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    model: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified_at: Option<String>,
+    size: u64,
+    digest: String,
+    details: Details,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_vram: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_length: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Details {
+    parent_model: &'static str,
+    format: &'static str,
+    family: String,
+    families: [String; 1],
+    parameter_size: &'static str,
+    quantization_level: &'static str,
+}
+
+#[derive(Serialize)]
+struct Version {
+    version: &'static str,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    stream: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    license: Option<String>,
+    modelfile: String,
+    parameters: String,
+    template: &'static str,
+    details: Details,
+    model_info: BTreeMap<&'static str, serde_json::Value>,
+    capabilities: Vec<&'static str>,
+    modified_at: String,
+}
+
+/// Answers what no engine is asked.
+pub(crate) async fn page(
+    context: &Arc<Context>,
+    page: Page,
+    request: Request<Incoming>,
+) -> Result<Response<ReplyBody>, Failure> {
+    let rights = request.extensions().get::<Rights>().cloned();
+    let may_use = |model: &Model| rights.as_ref().is_none_or(|rights| rights.may_use(model));
+    Ok(match page {
+        Page::Version => json(StatusCode::OK, &Version { version: VERSION }),
+        Page::Tags => {
+            let models = context.catalog.models().filter(|model| may_use(model)).map(|model| row(context, model));
+            json(StatusCode::OK, &List { models: models.collect() })
+        }
+        Page::Loaded => {
+            let snapshot = context.handle.snapshot();
+            let is_there = |model: &&Arc<Model>| Standing::of(model, &snapshot) == Standing::Loaded;
+            let models = context.catalog.models().filter(|model| may_use(model)).filter(is_there);
+            json(StatusCode::OK, &List { models: models.map(|model| loaded(context, model, &snapshot)).collect() })
+        }
+        Page::Show | Page::Pull => {
+            let named = named(request).await?;
+            let name = named.model.or(named.name).unwrap_or_default();
+            let model = context.choose([name.as_str()])?;
+            if !may_use(&model) {
+                return Err(Failure::NotAllowed(NOT_ITS_MODEL));
+            }
+            if page == Page::Show {
+                return Ok(json(StatusCode::OK, &shown(context, &model)));
+            }
+            let delivery = if named.stream == Some(false) { pull::Delivery::Whole } else { pull::Delivery::Lines };
+            pulled(context, &model, delivery).await?
+        }
+    })
+}
+
+async fn pulled(context: &Context, model: &Model, delivery: pull::Delivery) -> Result<Response<ReplyBody>, Failure> {
+    let pull = context.pull.get().ok_or(Failure::NotSupported("fetching models"))?;
+    let mut response = Response::new(boxed(pull::begin(pull, model, delivery).await?));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON));
+    Ok(response)
+}
+
+async fn named(request: Request<Incoming>) -> Result<Named, Failure> {
+    let wrong = |message: String| Failure::InvalidRequest { message, param: None };
+    let body = Limited::new(request.into_body(), BODY_BYTES).collect().await;
+    let body = body.map_err(|_| wrong("the body broke off, or is longer than a name".into()))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))
+}
+
+fn row(context: &Context, model: &Model) -> Row {
+    let (size, digest) = match &model.source {
+        ModelSource::Pypi { size, sha256, .. } => (size.map_or(0, Bytes::get), sha256.clone()),
+        ModelSource::Https { sha256, .. } => (0, sha256.clone()),
+        ModelSource::File(_) => (0, String::new()),
+    };
+    Row {
+        name: model.id.to_string(),
+        model: model.id.to_string(),
+        modified_at: Some(started(context)),
+        size,
+        digest,
+        details: details(model),
+        expires_at: None,
+        size_vram: None,
+        context_length: None,
+    }
+}
+
+/// A model of which an engine is there: what it takes, and when it goes if nobody asks it.
+fn loaded(context: &Context, model: &Model, snapshot: &Snapshot) -> Row {
+    let engines = || snapshot.entries.iter().filter(|entry| *entry.key.model() == model.id);
+    let on_devices = |devices: &BTreeMap<_, Bytes>| Bytes::sum(devices.values().copied());
+    let parts = engines().filter_map(|entry| entry.memory.as_ref()).map(|memory| on_devices(&memory.reserved.devices));
+    Row {
+        modified_at: None,
+        size: Bytes::sum(engines().map(|entry| entry.reserved)).get(),
+        size_vram: Some(Bytes::sum(parts).get()),
+        expires_at: Some(
+            engines().filter_map(|entry| entry.unload_at).max().map_or_else(never, |at| instant(snapshot.at, at)),
+        ),
+        context_length: model.context.and_then(ContextWish::tokens),
+        ..row(context, model)
+    }
+}
+
+/// Ollama's word for what has no end is a date that nobody here sees.
+fn never() -> String {
+    rfc3339(Duration::from_hours(2_016_144))
+}
+
+/// `at` on the calendar, when `now` is this instant.
+fn instant(now: Now, at: Now) -> String {
+    let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    rfc3339(today + Duration::from_nanos(at.as_nanos().saturating_sub(now.as_nanos())))
+}
+
+fn started(context: &Context) -> String {
+    rfc3339(Duration::from_secs(context.started_at))
+}
+
+fn details(model: &Model) -> Details {
+    let family = model.engine.clone();
+    Details {
+        parent_model: "",
+        format: "gguf",
+        families: [family.clone()],
+        family,
+        parameter_size: "",
+        quantization_level: "",
+    }
+}
+
+fn shown(context: &Context, model: &Model) -> Shown {
+    let mut model_info = BTreeMap::from([("general.architecture", serde_json::Value::from("motorpool"))]);
+    model_info.insert("general.basename", model.id.as_str().into());
+    if let Some(tokens) = model.context.and_then(ContextWish::tokens) {
+        // Clients look for it behind the name of the architecture.
+        model_info.insert("motorpool.context_length", tokens.into());
+    }
+    Shown {
+        license: model.license.as_ref().map(|terms| terms.text.clone()),
+        modelfile: format!("FROM {}\n", model.id),
+        parameters: String::new(),
+        template: "",
+        details: details(model),
+        model_info,
+        capabilities: capabilities(model),
+        modified_at: started(context),
+    }
+}
+
+fn capabilities(model: &Model) -> Vec<&'static str> {
+    let mut told = Vec::new();
+    for capability in &model.capabilities {
+        match capability {
+            Capability::Chat => told.extend(["completion", "tools"]),
+            Capability::Embeddings => told.push("embedding"),
+            Capability::Rerank => {}
+        }
+    }
+    if model.projector.is_some() {
+        told.push("vision");
+    }
+    told
+}
