@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let Some(mut wanted) = parsed else { return };
-    let edits = Edits { model: Some("m"), streaming: Streaming::ForcedWithUsage };
+    let edits = Edits { model: Some("m"), streaming: Streaming::ForcedWithUsage, rules: None };
     let edited = spliced(body, &Splice::new(&found, body.len() as u64, edits));
     wanted.insert("model".into(), "m".into());
     wanted.insert("stream".into(), true.into());

@@ -31,6 +31,7 @@ mod listen;
 mod manifest;
 mod model;
 mod names;
+mod parameters;
 mod quantity;
 mod refused;
 mod replicas;
@@ -57,6 +58,7 @@ pub use manifest::{
     StopSignal, Transport,
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
+pub use parameters::Parameters;
 pub use quantity::{BudgetText, budget_from_env, duration_from_text};
 pub use refused::{Instead, RefusedArg};
 pub use replicas::{MOST_REPLICAS, Replicas};

@@ -248,6 +248,8 @@ impl Manifest {
             Capability::Chat => self.probes.chat.as_ref(),
             Capability::Embeddings => self.probes.embeddings.as_ref(),
             Capability::Rerank => self.probes.rerank.as_ref(),
+            // What they make takes long: that the engine answers must do.
+            Capability::Transcription | Capability::Speech | Capability::Images => None,
         };
         capabilities.iter().find_map(of)
     }

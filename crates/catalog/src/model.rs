@@ -1,6 +1,6 @@
 //! [`Model`]: one model of the catalog, `catalog/<name>.toml`.
 use crate::{
-    ConfigError, ContextWish, DraftModel, Fault, Profile, Replicas, SessionState, SideFile, beside,
+    ConfigError, ContextWish, DraftModel, Fault, Parameters, Profile, Replicas, SessionState, SideFile, beside,
     capacity::device_id,
     context::{LONGEST_CONTEXT, SHORTEST_CONTEXT, optional_context},
     document::{Origin, Step},
@@ -111,6 +111,9 @@ pub struct Model {
     /// What it is for (`chat`). Embedding and ranking exclude the others: the engine is started for one of them.
     #[serde(default = "default_capabilities")]
     pub capabilities: Vec<Capability>,
+    /// What is changed in requests to it.
+    #[serde(default)]
+    pub parameters: Parameters,
     /// Arguments for its engine, after ours.
     #[serde(default)]
     pub extra_args: Vec<String>,
@@ -130,6 +133,12 @@ pub enum Capability {
     Embeddings,
     /// Ranks documents by a question.
     Rerank,
+    /// Writes down speech.
+    Transcription,
+    /// Speaks text.
+    Speech,
+    /// Makes pictures.
+    Images,
 }
 
 impl Capability {
@@ -139,6 +148,9 @@ impl Capability {
             Self::Chat => "chat",
             Self::Embeddings => "embeddings",
             Self::Rerank => "rerank",
+            Self::Transcription => "transcription",
+            Self::Speech => "speech",
+            Self::Images => "images",
         }
     }
 }
@@ -224,6 +236,7 @@ impl Model {
             replicas: Replicas::default(),
             tags: vec![],
             capabilities: default_capabilities(),
+            parameters: Parameters::default(),
             extra_args: vec![],
             license: None,
             origin: Origin::default(),

@@ -1,10 +1,12 @@
 //! What every request needs: [`Context`].
 use crate::{
     errors::Failure, keys::Keyring, pull::Pull, retain::BodyStore, settings::GatewaySettings, upstream::Upstream,
+    usage::Outlet,
 };
 use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
 use motorpool_supervisor::PoolHandle;
 use std::{
+    collections::BTreeSet,
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, OnceLock,
@@ -25,10 +27,14 @@ pub(crate) struct Context {
     pub(crate) keys: Keyring,
     /// Somebody with the right to it asked us to end.
     pub(crate) shutdown_asked: Arc<Notify>,
+    /// Members that a rule of any model names.
+    pub(crate) watched: Vec<Arc<str>>,
     /// Seconds since 1970 at our start.
     pub(crate) started_at: u64,
     /// Who fetches models' files.
     pub(crate) pull: OnceLock<Pull>,
+    /// Who takes the records of requests.
+    pub(crate) outlet: OnceLock<Outlet>,
     ids: RequestIds,
 }
 
@@ -47,8 +53,10 @@ impl Context {
             upstream: Upstream::new(settings.limits.connect, settings.limits.first_result),
             keys: Keyring::new(settings.keys.clone()),
             shutdown_asked: Arc::default(),
+            watched: watched(&catalog),
             started_at: now.as_secs(),
             pull: OnceLock::new(),
+            outlet: OnceLock::new(),
             ids: RequestIds::default(),
             handle,
             catalog,
@@ -101,6 +109,11 @@ impl Context {
     pub(crate) fn manifest(&self, model: &Model) -> &Arc<Manifest> {
         self.catalog.manifest(&model.engine).expect("a catalog holds no model without its engine")
     }
+}
+
+fn watched(catalog: &Catalog) -> Vec<Arc<str>> {
+    let names: BTreeSet<&str> = catalog.models().flat_map(|model| model.parameters.names()).collect();
+    names.into_iter().map(Into::into).collect()
 }
 
 /// The failure that an unknown name is.

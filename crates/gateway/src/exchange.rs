@@ -8,6 +8,7 @@
 use crate::{
     asker::Asker,
     assemble::{Assembled, Assembler, Kind},
+    bare::without_usage,
     body::{ReplyBody, boxed, full},
     context::Context,
     errors::Failure,
@@ -16,11 +17,13 @@ use crate::{
     loading::{is_event_stream, write_stream_headers},
     ollama::{self, Lines, Translation},
     refusals::{cause_of_death, failure_of},
-    relay::{Broken, Manner, Relay, next_bytes},
+    relay::{Broken, Manner, Relay, Terms, next_bytes},
     retain::{Replay, Retained},
     splice::Splice,
     sse::EVENT_BYTES,
-    upstream::SendError,
+    upload::Upload,
+    upstream::{Often, SendError},
+    usage::{Recorder, Tap},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response};
@@ -49,6 +52,9 @@ pub(crate) struct Job {
     pub(crate) reply: Reply,
     pub(crate) caller: Caller,
     pub(crate) asker: Asker,
+    pub(crate) recorder: Recorder,
+    /// The rest of a form, of which `body` is the beginning; it is sent once.
+    pub(crate) upload: Option<Upload>,
     /// Who says which slot of its engine is used.
     pub(crate) slots: SlotChoice,
 }
@@ -58,6 +64,8 @@ pub(crate) struct Job {
 pub(crate) enum Reply {
     /// As it comes.
     AsItIs,
+    /// The same, less the usage that only we asked for.
+    WithoutUsage,
     /// The engine streams, the client reads a whole.
     Assembled(Kind),
     /// The client reads Ollama's words.
@@ -78,6 +86,7 @@ impl Job {
         match self.attempt(context).await {
             Ok(response) => Ok(response),
             Err(Attempt::Failed(failure)) => Err(failure),
+            Err(Attempt::Died(failure)) if self.upload.is_some() => Err(failure),
             Err(Attempt::Died(failure)) => {
                 tracing::warn!(model = %self.model, request = self.asker.holder.request, %failure, "retried once");
                 self.attempt(context).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
@@ -91,10 +100,18 @@ impl Job {
         let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
         let loaded_within = asked_at.elapsed();
         let to = (lease.spawn(), lease.endpoint());
-        let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri, lease.slot())).await;
+        let often = if self.upload.is_some() { Often::Once } else { Often::OnceMore };
+        let request = |uri| self.request(uri, lease.slot());
+        let sent = context.upstream.send(to, (&self.path_and_query, often), request).await;
         let (head, body) = match sent {
             Ok(reply) => reply.into_parts(),
-            Err(error) => return Err(no_reply(context, &lease, error).await),
+            Err(error) => {
+                // A form that its client broke says nothing of the engine.
+                if let Some(failure) = self.upload.as_ref().and_then(Upload::broken) {
+                    return Err(Attempt::Failed(failure));
+                }
+                return Err(no_reply(context, &lease, error).await);
+            }
         };
         // What it does not offer, it said in words.
         if head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED {
@@ -116,12 +133,21 @@ impl Job {
     fn request(&self, uri: Uri, slot: Option<u32>) -> Request<ReplyBody> {
         let named = slot.map(|slot| self.splice.with_slot(slot));
         let splice = named.as_ref().unwrap_or(&self.splice);
-        let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), splice)));
+        let body = match &self.upload {
+            None => boxed(Replay::new(Arc::clone(&self.body), splice)),
+            Some(upload) => boxed(upload.body(&self.body, splice)),
+        };
+        let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
         *request.headers_mut() = self.headers.clone();
         request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         request
+    }
+
+    fn terms(&self, context: &Context, manner: Manner) -> Terms {
+        let within = context.settings.limits.between_frames;
+        Terms { handle: context.handle.clone(), manner, within, recorder: self.recorder.clone() }
     }
 
     /// The reply as it comes. Its first bytes are awaited, since until then the engine's death costs the client nothing.
@@ -143,8 +169,12 @@ impl Job {
         }
         let streams = is_event_stream(&head.headers);
         let manner = if streams { Manner::Events(self.caller.clone()) } else { Manner::Bytes };
-        let terms = (context.handle.clone(), manner, limits.between_frames);
-        let mut response = Response::new(boxed(Relay::new(first, body, lease, terms)));
+        if head.status.is_client_error() || head.status.is_server_error() {
+            self.recorder.refused_by_engine();
+        }
+        let relay = boxed(Relay::new(first, body, lease, self.terms(context, manner)));
+        let relay = if self.reply == Reply::WithoutUsage && streams { without_usage(relay) } else { relay };
+        let mut response = Response::new(relay);
         *response.status_mut() = head.status;
         *response.headers_mut() = head.headers;
         headers::to_client(response.headers_mut());
@@ -163,19 +193,23 @@ impl Job {
         lease: Lease,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let mut assembler = Assembler::new(kind);
+        let mut tap = Tap::new(self.recorder.clone());
         loop {
             let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
             lease.vital().moved();
             match next {
-                Ok(Some(bytes)) => match assembler.feed(&bytes) {
-                    Ok(None) => {}
-                    Ok(Some(Assembled::Refused { status, body })) if self.must_be_wrapped_as_json() => {
-                        let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
-                        return Err(Attempt::Failed(Failure::of_engine(status, &body)));
+                Ok(Some(bytes)) => {
+                    tap.pass(&bytes);
+                    match assembler.feed(&bytes) {
+                        Ok(None) => {}
+                        Ok(Some(Assembled::Refused { status, body })) if self.must_be_wrapped_as_json() => {
+                            let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
+                            return Err(Attempt::Failed(Failure::of_engine(status, &body)));
+                        }
+                        Ok(Some(whole)) => return Ok(whole_reply(whole)),
+                        Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
                     }
-                    Ok(Some(whole)) => return Ok(whole_reply(whole)),
-                    Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
-                },
+                }
                 Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
                 Err(broken) => return Err(died(context, &lease, broken).await),
             }
@@ -193,11 +227,15 @@ impl Job {
         let limits = &context.settings.limits;
         let mut recast = translation.recast(loaded_within);
         let mut document = Vec::new();
+        let mut tap = Tap::new(self.recorder.clone());
         loop {
             let next = next_bytes(&mut body, limits.between_frames).await;
             lease.vital().moved();
             let bytes = match next {
-                Ok(Some(bytes)) => bytes,
+                Ok(Some(bytes)) => {
+                    tap.pass(&bytes);
+                    bytes
+                }
                 Ok(None) if translation.is_whole() => {
                     let reply = ollama::embeddings(&document, translation, loaded_within);
                     return reply.map_err(Attempt::Failed);
@@ -216,9 +254,9 @@ impl Job {
                 None => {}
                 Some((lines, true)) => return Ok(ollama::whole(lines, translation.content_type())),
                 Some((first, false)) => {
-                    let terms = (context.handle.clone(), Manner::Bytes, limits.between_frames);
-                    let engine = boxed(Relay::new(None, body, lease, terms));
-                    return Ok(Lines::response(first, recast, engine, self.caller.clone()));
+                    let engine = boxed(Relay::new(None, body, lease, self.terms(context, Manner::Bytes)));
+                    let who = (self.caller.clone(), self.recorder.clone());
+                    return Ok(Lines::response(first, recast, engine, who));
                 }
             }
         }

@@ -10,16 +10,19 @@ use crate::{
     headers,
     loading::{self, CommitAfter, Told},
     models::Standing,
+    multipart::boundary_of,
     ollama::{self, Call},
     raw,
-    receive::{Expected, Form, Received, check_purpose, receive},
+    receive::{Expected, Form, Received, check_coding, check_purpose, receive},
     route::{Served, Way},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
+    upload,
+    usage::Recorder,
 };
 use http::{HeaderMap, HeaderValue, Request, Response, header, request};
 use hyper::body::Incoming;
-use motorpool_catalog::{Manifest, Model, ReportKind};
+use motorpool_catalog::{Capability, Manifest, Model, Parameters, ReportKind};
 use motorpool_pool::SlotChoice;
 use std::sync::Arc;
 
@@ -51,13 +54,17 @@ pub(crate) async fn by_table(
     check_offered(manifest, served)?;
     let is_there = || Standing::of(&model, &context.handle.snapshot()) == Standing::Loaded;
     let asker = patient.filter(|_| !is_there()).unwrap_or(asker);
-    let assembled = served.kind().filter(|kind| speaks_llama_server(manifest) && can_assemble(*kind, &found));
+    let assembled = served.kind().filter(|kind| {
+        speaks_llama_server(manifest) && can_assemble(*kind, &found) && rules_keep_shape(*kind, &model.parameters)
+    });
+    let counts_only_when_asked = !speaks_llama_server(manifest) && streams_uncounted(served, &found);
     let streaming = match assembled {
+        None if counts_only_when_asked => Streaming::ForcedWithUsage,
         None => Streaming::AsAsked,
         Some(Kind::Chat | Kind::Text) => Streaming::ForcedWithUsage,
         Some(Kind::Native | Kind::Messages | Kind::Responses) => Streaming::Forced,
     };
-    let edits = Edits { model: Some(model.id.as_str()), streaming };
+    let edits = Edits { model: Some(model.id.as_str()), streaming, rules: Some(&model.parameters) };
     let splice = Splice::new(&found, received.body.len(), edits);
     let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
     let takes_slots =
@@ -70,12 +77,47 @@ pub(crate) async fn by_table(
     }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
-    job.reply = assembled.map_or(Reply::AsItIs, Reply::Assembled);
+    job.reply = match assembled {
+        Some(kind) => Reply::Assembled(kind),
+        None if counts_only_when_asked => Reply::WithoutUsage,
+        None => Reply::AsItIs,
+    };
     let after = match served.way {
         Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
-        Way::Translated(_) | Way::Whole | Way::Counted => CommitAfter::Never,
+        Way::Form | Way::Translated(_) | Way::Whole | Way::Counted => CommitAfter::Never,
     };
     answer(context, job, received, after).await
+}
+
+/// Answers a path that takes a form with files.
+pub(crate) async fn by_form(
+    context: &Arc<Context>,
+    served: &'static Served,
+    request: Request<Incoming>,
+    id: Id<'_>,
+) -> Result<Response<ReplyBody>, Failure> {
+    let (head, body) = request.into_parts();
+    refuse_upgrade(&head.headers)?;
+    check_coding(&head.headers, Form::Any)?;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    let by_header = model_header(&head.headers)?;
+    let boundary =
+        boundary_of(&head.headers).ok_or(Failure::UnsupportedMedia("this path takes `multipart/form-data`"))?;
+    let boundary = boundary.map_err(upload::failure_of)?;
+    let begun = upload::begin(context, &boundary, body).await?;
+    let named = begun.named.as_ref().map(|named| named.model.as_str());
+    let model = context.choose(by_header.into_iter().chain(named))?;
+    asker.check_model(&model)?;
+    check_purpose(&model, served.purpose)?;
+    let manifest = context.manifest(&model);
+    check_offered(manifest, served)?;
+    let received = Received { body: begun.held, found: None, loading: None };
+    let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
+    if let Some(named) = begun.named {
+        job.splice = Splice::one(named.at, model.id.as_str(), received.body.len());
+    }
+    job.upload = Some(begun.upload);
+    answer(context, job, received, CommitAfter::Never).await
 }
 
 /// Passes a request on to a model's engine, byte for byte.
@@ -123,6 +165,9 @@ fn job_of(
     (family, asker): (Family, Asker),
 ) -> Result<Job, Failure> {
     let (model, manifest) = to;
+    let recorder = head.extensions.get::<Recorder>().cloned();
+    let recorder = recorder.ok_or(Failure::Internal("a request without a record"))?;
+    recorder.is_for(&model.id);
     Ok(Job {
         model: model.id.clone(),
         method: head.method.clone(),
@@ -137,6 +182,8 @@ fn job_of(
             None => asker,
         },
         slots: SlotChoice::Engine,
+        recorder,
+        upload: None,
     })
 }
 
@@ -147,7 +194,12 @@ pub(crate) async fn answer(
     received: Received,
     after: CommitAfter,
 ) -> Result<Response<ReplyBody>, Failure> {
-    let told = Told { handle: context.handle.clone(), model: job.model.clone(), caller: job.caller.clone() };
+    let told = Told {
+        handle: context.handle.clone(),
+        model: job.model.clone(),
+        caller: job.caller.clone(),
+        recorder: job.recorder.clone(),
+    };
     let context = Arc::clone(context);
     let reply = Box::pin(async move {
         // Until the lease is asked for, the model stays wanted by this.
@@ -160,6 +212,19 @@ pub(crate) async fn answer(
 /// Whether the engine's streams and replies have llama-server's form.
 fn speaks_llama_server(manifest: &Manifest) -> bool {
     manifest.slots.as_ref().is_some_and(|slots| slots.kind == ReportKind::LlamaServer)
+}
+
+/// Whether this is a stream of OpenAI's API whose client wants no counts.
+fn streams_uncounted(served: &Served, found: &Findings) -> bool {
+    let of_openai = served.family == Family::OpenAi && matches!(served.kind(), Some(Kind::Chat | Kind::Text));
+    let options = found.raw(Key::StreamOptions).and_then(|raw| serde_json::from_slice::<serde_json::Value>(raw).ok());
+    let counted = options.is_some_and(|options| options["include_usage"] == true);
+    of_openai && found.raw(Key::Stream) == Some(b"true") && !counted
+}
+
+/// Whether what the model's rules add leaves the reply in the known shape.
+fn rules_keep_shape(kind: Kind, rules: &Parameters) -> bool {
+    rules.set.keys().chain(rules.default.keys()).all(|name| kind.members().contains(&name.as_str()))
 }
 
 /// Only who asked for a stream can be told anything before the reply.
@@ -176,7 +241,10 @@ fn commit_after(
 
 /// Whether the model's engine has such a path. What every OpenAI server has is not asked about.
 fn check_offered(manifest: &Manifest, served: &Served) -> Result<(), Failure> {
-    if matches!(served.family, Family::OpenAi | Family::Ollama) || manifest.allows("POST", served.path) {
+    let is_common =
+        matches!(served.purpose, None | Some(Capability::Chat | Capability::Embeddings | Capability::Rerank));
+    let is_everywhere = is_common && matches!(served.family, Family::OpenAi | Family::Ollama);
+    if is_everywhere || manifest.allows("POST", served.path) {
         return Ok(());
     }
     Err(Failure::NotSupported("this path of the model's engine, which its manifest does not list,"))

@@ -143,6 +143,11 @@ impl Rights {
         }
     }
 
+    /// Its name for people.
+    pub(crate) fn name(&self) -> &str {
+        &self.key.name
+    }
+
     /// Whether the model is one of its own.
     pub(crate) fn may_use(&self, model: &Model) -> bool {
         self.key.models.is_empty() || self.key.models.iter().any(|id| id == model.id.as_str())

@@ -30,6 +30,7 @@ pub mod splice;
 pub mod sse;
 
 mod api;
+mod bare;
 mod body;
 mod context;
 mod control;
@@ -39,6 +40,7 @@ pub mod keys;
 mod listen;
 mod loading;
 mod models;
+pub mod multipart;
 mod need;
 mod pull;
 mod raw;
@@ -52,7 +54,9 @@ mod settings;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod upstream;
+mod usage;
 mod wire;
 
 pub use api::Outlooks;
@@ -69,6 +73,7 @@ use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
 };
+pub use usage::{Outcome, Outlet, Tokens, UsageRecord};
 
 /// The server, ready to serve.
 #[derive(Debug)]
@@ -85,6 +90,11 @@ impl Gateway {
     /// From now on `pull` fetches the files of models that clients ask for; without it nobody does.
     pub fn pulls_with(&self, pull: Pull) {
         let _ = self.context.pull.set(pull);
+    }
+
+    /// From now on `outlet` gets one record for each request to a model. One that is full loses some.
+    pub fn records_to(&self, outlet: Outlet) {
+        let _ = self.context.outlet.set(outlet);
     }
 
     /// Notified when somebody asks on the control socket that the server end. Whoever owns the server does it.

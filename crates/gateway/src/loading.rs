@@ -7,6 +7,7 @@ use crate::{
     errors::Failure,
     family::{Caller, Commit, StreamError},
     settings::COMMENT_EVERY,
+    usage::Recorder,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
@@ -77,6 +78,7 @@ pub(crate) struct Told {
     pub(crate) handle: PoolHandle,
     pub(crate) model: ModelId,
     pub(crate) caller: Caller,
+    pub(crate) recorder: Recorder,
 }
 
 impl Told {
@@ -127,6 +129,7 @@ impl Waiting {
         self.state = if is_stream {
             State::Streams(response.into_body())
         } else {
+            self.told.recorder.refused_by_engine();
             State::Fails(Box::pin(as_event(response, self.told.caller.clone())))
         };
     }
@@ -165,7 +168,10 @@ impl Body for Waiting {
                         self.begin(response);
                         continue;
                     }
-                    Poll::Ready(Err(failure)) => failure.event(&self.told.caller, 0),
+                    Poll::Ready(Err(failure)) => {
+                        self.told.recorder.failed(&failure);
+                        failure.event(&self.told.caller, 0)
+                    }
                     Poll::Pending => {
                         ready!(self.comments.poll_tick(cx));
                         return Poll::Ready(Some(Ok(Frame::data(self.told.sign_of_life()))));

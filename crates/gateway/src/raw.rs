@@ -41,6 +41,7 @@ pub(crate) fn purpose(path: &str) -> Option<Capability> {
         }
         "/embedding" | "/embeddings" => Some(Capability::Embeddings),
         "/rerank" | "/reranking" => Some(Capability::Rerank),
+        "/audio/transcriptions" => Some(Capability::Transcription),
         _ => None,
     }
 }

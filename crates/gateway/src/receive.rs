@@ -60,7 +60,7 @@ pub(crate) async fn receive(
     let form = expected.form;
     check_coding(headers, form)?;
     let mut intake = context.bodies.intake(body.size_hint().exact())?;
-    let mut scan = Some(Scan::new(expected.listed));
+    let mut scan = Some(Scan::new(expected.listed).watching(&context.watched));
     let mut loading = None;
     while let Some(bytes) = next(context, &mut body, &mut loading).await? {
         if let Some(pass) = &mut scan
@@ -146,7 +146,8 @@ async fn refused(loading: &mut Option<Loading>) -> Refusal {
     std::future::pending().await
 }
 
-fn check_coding(headers: &HeaderMap, form: Form) -> Result<(), Failure> {
+/// Refuses bodies that would have to be decoded, and forms where there is none to be.
+pub(crate) fn check_coding(headers: &HeaderMap, form: Form) -> Result<(), Failure> {
     let says =
         |name, text: &[u8]| headers.get(name).is_some_and(|v| v.as_bytes().to_ascii_lowercase().starts_with(text));
     if headers.contains_key(header::CONTENT_ENCODING) && !says(header::CONTENT_ENCODING, b"identity") {

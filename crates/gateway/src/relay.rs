@@ -4,12 +4,16 @@
 //! lease back: that is all a client that is gone needs. When the engine fails inside a stream, the stream ends with the
 //! API's error event; any other reply breaks off.
 use crate::{
+    assemble::{Assembled, refused_by},
     body::BodyError,
     errors::{Awaited, Failure},
-    family::Caller,
+    family::{Caller, StreamError},
     refusals::cause_of_death,
+    sse::EventReader,
+    usage::{Recorder, Tap},
 };
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -84,6 +88,17 @@ pub(crate) struct Relay {
     manner: Manner,
     silence: Silence,
     events: Events,
+    tap: Tap,
+}
+
+/// How a reply is passed on.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) handle: PoolHandle,
+    pub(crate) manner: Manner,
+    /// The longest silence.
+    pub(crate) within: Duration,
+    pub(crate) recorder: Recorder,
 }
 
 /// How many events went to the client, by the blank lines behind them: one error event must not stand before its elders.
@@ -118,13 +133,8 @@ struct Silence {
 
 impl Relay {
     /// What `rest` brings behind `first`.
-    pub(crate) fn new(
-        first: Option<Bytes>,
-        rest: Incoming,
-        lease: Lease,
-        terms: (PoolHandle, Manner, Duration),
-    ) -> Self {
-        let (handle, manner, within) = terms;
+    pub(crate) fn new(first: Option<Bytes>, rest: Incoming, lease: Lease, terms: Terms) -> Self {
+        let Terms { handle, manner, within, recorder } = terms;
         let silence = Silence { within, last_data: Instant::now(), timer: Box::pin(tokio::time::sleep(within)) };
         Self {
             first,
@@ -134,6 +144,7 @@ impl Relay {
             manner,
             silence,
             events: Events::default(),
+            tap: Tap::new(recorder),
         }
     }
 
@@ -172,10 +183,43 @@ impl Relay {
         }));
     }
 
+    /// What the client reads of these bytes: they themselves, or, where the engine gives up in words that are not the
+    /// API's, the API's.
+    fn give(&mut self, bytes: Bytes) -> Frame<Bytes> {
+        self.tap.pass(&bytes);
+        if let Manner::Events(caller) = &self.manner
+            && let Some(failure) = given_up(&bytes)
+        {
+            self.tap.recorder().failed(&failure);
+            if matches!(caller.family.traits().stream, StreamError::Named | StreamError::Sequenced) {
+                let event = failure.event(caller, self.events.n);
+                self.end();
+                return Frame::data(event);
+            }
+        }
+        self.events.pass(&bytes);
+        Frame::data(bytes)
+    }
+
     fn end(&mut self) {
         self.lease.iter().for_each(|lease| lease.vital().moved());
         self.state = State::Ended;
         self.lease = None;
+    }
+}
+
+/// The engine's own error, if these bytes begin with the event of one. It writes each event as one piece.
+fn given_up(bytes: &[u8]) -> Option<Failure> {
+    const BEGINNINGS: [&[u8]; 2] = [b"data: {\"error\"", b"event: error\n"];
+    if !BEGINNINGS.iter().any(|begin| bytes.starts_with(begin)) {
+        return None;
+    }
+    let mut reader = EventReader::default();
+    reader.push(bytes);
+    let event = reader.next_event().ok()??;
+    match refused_by(&event).ok()?? {
+        Assembled::Refused { status, body } => Some(Failure::of_engine(StatusCode::from_u16(status).ok()?, &body)),
+        Assembled::Reply(_) => None,
     }
 }
 
@@ -198,12 +242,12 @@ impl Body for Relay {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(first) = self.first.take() {
-            self.events.pass(&first);
-            return Poll::Ready(Some(Ok(Frame::data(first))));
+            return Poll::Ready(Some(Ok(self.give(first))));
         }
         loop {
             if let State::Dying(cause) = &mut self.state {
                 let failure = ready!(cause.as_mut().poll(cx));
+                self.tap.recorder().failed(&failure);
                 self.end();
                 return Poll::Ready(Some(match &self.manner {
                     Manner::Events(caller) => Ok(Frame::data(failure.event(caller, self.events.n))),
@@ -211,10 +255,7 @@ impl Body for Relay {
                 }));
             }
             match ready!(self.poll_flowing(cx)) {
-                Some(Ok(bytes)) => {
-                    self.events.pass(&bytes);
-                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
-                }
+                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(self.give(bytes)))),
                 Some(Err(broken)) => self.begin_dying(broken),
                 None => {
                     self.end();

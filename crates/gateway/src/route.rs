@@ -55,6 +55,8 @@ pub(crate) enum Way {
     Assembled(Kind),
     /// Ollama's: asked of the engine in other words.
     Translated(Call),
+    /// A form with files comes in.
+    Form,
     /// Its reply may stream.
     Streamed,
     /// Its reply is one document.
@@ -68,7 +70,7 @@ impl Served {
     pub(crate) const fn kind(&self) -> Option<Kind> {
         match self.way {
             Way::Assembled(kind) => Some(kind),
-            Way::Translated(_) | Way::Streamed | Way::Whole | Way::Counted => None,
+            Way::Form | Way::Translated(_) | Way::Streamed | Way::Whole | Way::Counted => None,
         }
     }
 }
@@ -80,6 +82,8 @@ const fn row(path: &'static str, family: Family, purpose: Option<Capability>, wa
 const CHAT: Option<Capability> = Some(Capability::Chat);
 const EMBEDDINGS: Option<Capability> = Some(Capability::Embeddings);
 const RERANK: Option<Capability> = Some(Capability::Rerank);
+const TRANSCRIPTION: Option<Capability> = Some(Capability::Transcription);
+const IMAGES: Option<Capability> = Some(Capability::Images);
 
 /// The paths that models answer. All take POST and a JSON object, and reach the engine as they are spelt.
 const SERVED: &[Served] = &[
@@ -107,6 +111,13 @@ const SERVED: &[Served] = &[
     row("/v1/reranking", Family::LlamaCpp, RERANK, Way::Whole),
     row("/tokenize", Family::LlamaCpp, None, Way::Counted),
     row("/detokenize", Family::LlamaCpp, None, Way::Counted),
+    row("/v1/audio/transcriptions", Family::OpenAi, TRANSCRIPTION, Way::Form),
+    row("/v1/audio/translations", Family::OpenAi, TRANSCRIPTION, Way::Form),
+    row("/audio/transcriptions", Family::LlamaCpp, TRANSCRIPTION, Way::Form),
+    row("/v1/audio/speech", Family::OpenAi, Some(Capability::Speech), Way::Whole),
+    row("/v1/images/generations", Family::OpenAi, IMAGES, Way::Whole),
+    row("/v1/images/edits", Family::OpenAi, IMAGES, Way::Form),
+    row("/v1/images/variations", Family::OpenAi, IMAGES, Way::Form),
     // Asks an engine about a reply that it makes.
     row("/v1/chat/completions/control", Family::OpenAi, CHAT, Way::Whole),
     row("/api/chat", Family::Ollama, CHAT, Way::Translated(Call::Chat)),
@@ -307,7 +318,9 @@ mod tests {
             ("POST", "/api/chatter", Err("not_found")),
             ("POST", "/cors-proxy", Err("not_supported")),
             ("GET", "/v1/responses/resp_1", Err("not_supported")),
-            ("POST", "/v1/audio/speech", Err("not_supported")),
+            ("POST", "/v1/audio/speech", Ok("OpenAi Whole")),
+            ("POST", "/v1/audio/transcriptions", Ok("OpenAi Form")),
+            ("POST", "/v1/audio/voices", Err("not_supported")),
             ("GET", "/v1/responsesque", Err("not_found")),
             ("GET", "/v1/chat/completions/", Err("not_found")),
             ("GET", "/api/motorpool/v2/status", Err("not_found")),

@@ -19,7 +19,7 @@ mod skip;
 mod tests;
 mod text;
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 use text::Utf8;
 
 /// Brackets deeper than this are counted but their kinds are not compared.
@@ -126,6 +126,9 @@ pub enum ScanError {
     /// Two members with this name.
     #[error("`{}` is given twice", .0.as_str())]
     Twice(Key),
+    /// Two members with a name that is watched for.
+    #[error("a member that a rule of this server changes is given twice")]
+    TwiceWatched,
     /// `model` is neither a string nor null, or its text is broken or longer than any name.
     #[error("`model` must be a string that names a model")]
     Model,
@@ -141,6 +144,12 @@ pub struct Field {
     pub name: Range<u64>,
     /// Its value as it is written.
     pub value: Range<u64>,
+    /// Which member it is, from 0.
+    pub ordinal: u64,
+    /// Where the comma before it stands; `None`: it is the first.
+    pub comma_before: Option<u64>,
+    /// Where the comma behind it stands; `None`: it is the last.
+    pub comma_after: Option<u64>,
     /// The first byte of its value, which tells its kind.
     pub first: u8,
     /// The value's text, unless it is longer than 4 KiB.
@@ -151,11 +160,12 @@ pub struct Field {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     fields: [Option<Field>; Key::ALL.len()],
+    watched: Vec<(Arc<str>, Option<Field>)>,
     model: Option<String>,
     /// Just behind the opening brace.
     pub open_end: u64,
-    /// Whether there is no member at all.
-    pub is_empty: bool,
+    /// How many members there are.
+    pub n_members: u64,
     /// Whether a member stands there that was not in the list given to [`Scan::new`], or one that is not
     /// [routed](Key::is_routed) twice.
     pub has_strangers: bool,
@@ -167,6 +177,14 @@ impl Findings {
         self.fields[key as usize].as_ref()
     }
 
+    /// Where the member of this name stands, if it does and is one of [`Key`] or watched for.
+    pub fn named(&self, name: &str) -> Option<&Field> {
+        match Key::from_name(name) {
+            Some(key) => self.field(key),
+            None => self.watched.iter().find(|(known, _)| &**known == name)?.1.as_ref(),
+        }
+    }
+
     /// The model named, escapes decoded. `null` names none.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
@@ -176,6 +194,14 @@ impl Findings {
     pub fn raw(&self, key: Key) -> Option<&[u8]> {
         self.field(key)?.raw.as_deref()
     }
+}
+
+/// Which member's value is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Known(Key),
+    /// The watched one with this index.
+    Watched(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +232,11 @@ pub struct Scan {
     nested: skip::Nested,
     key: Vec<u8>,
     key_start: u64,
-    current: Option<(Key, Range<u64>)>,
+    current: Option<(Slot, Range<u64>)>,
+    /// The last comma.
+    comma: Option<u64>,
+    /// The member that has just ended.
+    ended: Option<Slot>,
     value_start: u64,
     value_first: u8,
     /// The current value's text, while it is wanted.
@@ -227,11 +257,20 @@ impl Scan {
             key: Vec::new(),
             key_start: 0,
             current: None,
+            comma: None,
+            ended: None,
             value_start: 0,
             value_first: 0,
             captured: None,
-            found: Findings { is_empty: true, ..Findings::default() },
+            found: Findings::default(),
         }
+    }
+
+    /// The same, and it writes down where members of these names stand; none of them may be there twice.
+    #[must_use]
+    pub fn watching(mut self, names: &[Arc<str>]) -> Self {
+        self.found.watched = names.iter().map(|name| (Arc::clone(name), None)).collect();
+        self
     }
 
     /// The model named, as soon as the chunk with its last byte was fed.
@@ -277,14 +316,19 @@ impl Scan {
             }
             (At::Before, _) => return Err(ScanError::NotAnObject),
             (At::FirstKey | At::NextKey, b'"') => {
-                self.found.is_empty = false;
                 self.key.clear();
                 self.key_start = at;
                 self.at = At::Key;
             }
             (At::FirstKey | At::AfterValue, b'}') => self.at = At::After,
             (At::Colon, b':') => self.at = At::Value,
-            (At::AfterValue, b',') => self.at = At::NextKey,
+            (At::AfterValue, b',') => {
+                self.comma = Some(at);
+                if let Some(field) = self.ended.and_then(|slot| self.slot(slot).as_mut()) {
+                    field.comma_after = Some(at);
+                }
+                self.at = At::NextKey;
+            }
             (At::Value, _) => return self.begin_value(byte, i),
             (state, _) => return Err(ScanError::Syntax { at, expected: due_at(state) }),
         }
@@ -323,6 +367,7 @@ impl Scan {
 
     fn end_key(&mut self, next: usize) -> Result<(), ScanError> {
         let name = self.key_start..self.base + index(next);
+        self.found.n_members += 1;
         self.at = At::Colon;
         self.current = None;
         // The closing quote was copied too, unless the key was cut.
@@ -332,11 +377,20 @@ impl Scan {
         };
         let text = text::unescape(written)
             .ok_or(ScanError::Syntax { at: self.key_start, expected: "a name without broken escapes" })?;
+        let watched = self.found.watched.iter().position(|(known, _)| **known == *text);
         match Key::from_name(&text) {
-            Some(key) if self.found.fields[key as usize].is_none() => self.current = Some((key, name)),
+            Some(key) if self.found.fields[key as usize].is_none() => self.current = Some((Slot::Known(key), name)),
             Some(key) if key.is_routed() => return Err(ScanError::Twice(key)),
+            Some(_) if watched.is_some() => return Err(ScanError::TwiceWatched),
             Some(_) => self.found.has_strangers = true,
-            None => self.found.has_strangers |= !self.listed.contains(&&*text),
+            None => {
+                self.found.has_strangers |= !self.listed.contains(&&*text);
+                match watched {
+                    Some(at) if self.found.watched[at].1.is_some() => return Err(ScanError::TwiceWatched),
+                    Some(at) => self.current = Some((Slot::Watched(at), name)),
+                    None => {}
+                }
+            }
         }
         Ok(())
     }
@@ -374,14 +428,29 @@ impl Scan {
 
     fn end_value(&mut self, next: usize) -> Result<(), ScanError> {
         self.at = At::AfterValue;
-        let Some((key, name)) = self.current.take() else { return Ok(()) };
+        self.ended = self.current.as_ref().map(|(slot, _)| *slot);
+        let Some((slot, name)) = self.current.take() else { return Ok(()) };
         let raw = self.captured.take().map(Vec::into_boxed_slice);
-        if key == Key::Model {
+        if slot == Slot::Known(Key::Model) {
             self.found.model = model_of(raw.as_deref())?;
         }
-        self.found.fields[key as usize] =
-            Some(Field { name, value: self.value_start..self.base + index(next), first: self.value_first, raw });
+        *self.slot(slot) = Some(Field {
+            name,
+            value: self.value_start..self.base + index(next),
+            ordinal: self.found.n_members - 1,
+            comma_before: self.comma,
+            comma_after: None,
+            first: self.value_first,
+            raw,
+        });
         Ok(())
+    }
+
+    fn slot(&mut self, slot: Slot) -> &mut Option<Field> {
+        match slot {
+            Slot::Known(key) => &mut self.found.fields[key as usize],
+            Slot::Watched(at) => &mut self.found.watched[at].1,
+        }
     }
 
     fn capture(&mut self, bytes: &[u8]) {

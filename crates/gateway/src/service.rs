@@ -6,23 +6,23 @@ use crate::{
     errors::Failure,
     family::Caller,
     headers,
-    inference::{by_path, by_table},
+    inference::{by_form, by_path, by_table},
     keys::{NOT_ITS_MODEL, Place, Rights},
     models,
     need::area_of,
     ollama,
     origin::{self, Asker},
     raw,
-    route::{Route, family_of, route},
+    route::{Route, Way, family_of, route},
+    usage::{Recorder, watched},
 };
 use axum::Router;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use motorpool_catalog::Model;
 use serde::Serialize;
-use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Instant};
+use std::{convert::Infallible, future::Future, net::IpAddr, sync::Arc, time::Instant};
 use tower::ServiceExt;
 
 /// Where a request came in.
@@ -92,14 +92,13 @@ impl Service {
         let id = id.to_str().unwrap_or_default();
         let path = request.uri().path().to_owned();
         match route(request.method(), &path)? {
+            Route::Inference(served) if served.way == Way::Form => {
+                self.recorded(request, id, |request| by_form(context, served, request, id)).await
+            }
             Route::Inference(served) => {
-                let place = place_of(&request)?;
-                by_table(context, served, request, id).await.map(|reply| held(reply, place))
+                self.recorded(request, id, |request| by_table(context, served, request, id)).await
             }
-            Route::Raw(rest) => {
-                let place = place_of(&request)?;
-                by_path(context, rest, request, id).await.map(|reply| held(reply, place))
-            }
+            Route::Raw(rest) => self.recorded(request, id, |request| by_path(context, rest, request, id)).await,
             Route::Control(what) => control(context, what, request).await,
             Route::Ollama(page) => ollama::page(context, page, request).await,
             Route::Root => Ok(root()),
@@ -122,6 +121,26 @@ impl Service {
         }
     }
 
+    /// What `answer` gives, with one record of it, and the place that its key gives it.
+    async fn recorded<'a, A>(
+        &self,
+        mut request: Request<Incoming>,
+        id: &str,
+        answer: impl FnOnce(Request<Incoming>) -> A + Send + 'a,
+    ) -> Result<Response<ReplyBody>, Failure>
+    where
+        A: Future<Output = Result<Response<ReplyBody>, Failure>> + Send + 'a,
+    {
+        let recorder = Recorder::new(self.context.outlet.get().cloned(), id, request.uri().path());
+        recorder.is_by(request.extensions().get::<Rights>().map(Rights::name));
+        request.extensions_mut().insert(recorder.clone());
+        let answered = match place_of(&request) {
+            Ok(place) => answer(request).await.map(|reply| watched(reply, recorder.clone(), place)),
+            Err(failure) => Err(failure),
+        };
+        answered.inspect_err(|failure| recorder.failed(failure))
+    }
+
     async fn manage(&self, door: Door, mut request: Request<Incoming>) -> Result<Response<ReplyBody>, Failure> {
         request.extensions_mut().insert(door);
         let response = self.management.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
@@ -132,17 +151,6 @@ impl Service {
 /// What a key may have at a time, if it came with one.
 fn place_of(request: &Request<Incoming>) -> Result<Option<Place>, Failure> {
     request.extensions().get::<Rights>().map(|rights| rights.place(Instant::now())).transpose()
-}
-
-/// The place is given back with the last byte.
-fn held(reply: Response<ReplyBody>, place: Option<Place>) -> Response<ReplyBody> {
-    let Some(place) = place else { return reply };
-    reply.map(|body| {
-        boxed(body.map_frame(move |frame| {
-            let _held = &place;
-            frame
-        }))
-    })
 }
 
 fn may_use(request: &Request<Incoming>, model: &Model) -> bool {

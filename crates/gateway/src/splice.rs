@@ -1,6 +1,7 @@
 //! Edits of a request's body as splices: new bytes for the values of a few members, every other byte as it came.
-use crate::scan::{Findings, Key};
+use crate::scan::{Field, Findings, Key};
 use bytes::Bytes;
+use motorpool_catalog::Parameters;
 use std::ops::Range;
 
 /// What changes in the body on its way to the engine.
@@ -10,6 +11,8 @@ pub struct Edits<'a> {
     pub model: Option<&'a str>,
     /// Whether the engine is told to stream.
     pub streaming: Streaming,
+    /// What the model's catalog entry changes; the scan watched for its names.
+    pub rules: Option<&'a Parameters>,
 }
 
 /// Whether the engine is told to stream.
@@ -61,6 +64,11 @@ impl Splice {
         Self { open: Some((1, Rest::Members)), ..Self::untouched(len) }
     }
 
+    /// The body of `len` bytes in which `new` stands for what is at `at`.
+    pub fn one(at: Range<u64>, new: &str, len: u64) -> Self {
+        Self::of_cuts(vec![(at, new.to_owned().into())], len)
+    }
+
     /// The body of `len` bytes in which `found` was found, with `edits`.
     pub fn new(found: &Findings, len: u64, edits: Edits<'_>) -> Self {
         let mut cuts: Vec<(Range<u64>, Bytes)> = Vec::new();
@@ -78,9 +86,22 @@ impl Splice {
         if edits.streaming == Streaming::ForcedWithUsage {
             set(Key::StreamOptions, r#"{"include_usage":true}"#.to_owned());
         }
-        let rest = if found.is_empty && added.is_empty() { Rest::Nothing } else { Rest::Members };
+        if let Some(rules) = edits.rules {
+            for (name, value) in &rules.set {
+                match found.named(name) {
+                    Some(field) => cuts.push((field.value.clone(), value.clone().into())),
+                    None => added.push(member(name, value)),
+                }
+            }
+            let absent = rules.default.iter().filter(|(name, _)| found.named(name).is_none());
+            added.extend(absent.map(|(name, value)| member(name, value)));
+        }
+        let stripped: Vec<&Field> = edits.rules.iter().flat_map(|r| &r.strip).filter_map(|n| found.named(n)).collect();
+        let stays_empty = found.n_members == stripped.len() as u64;
+        cuts.extend(taken_out(stripped).into_iter().map(|range| (range, Bytes::new())));
+        let rest = if stays_empty && added.is_empty() { Rest::Nothing } else { Rest::Members };
         if !added.is_empty() {
-            let comma = if found.is_empty { "" } else { "," };
+            let comma = if stays_empty { "" } else { "," };
             cuts.push((found.open_end..found.open_end, (added.join(",") + comma).into()));
         }
         Self { open: Some((found.open_end, rest)), ..Self::of_cuts(cuts, len) }
@@ -109,7 +130,7 @@ impl Splice {
 
     /// Cuts do not overlap: members do not.
     fn of_cuts(mut cuts: Vec<(Range<u64>, Bytes)>, len: u64) -> Self {
-        cuts.sort_by_key(|(range, _)| range.start);
+        cuts.sort_by_key(|(range, _)| (range.start, range.end));
         let mut pieces = Vec::with_capacity(2 * cuts.len() + 1);
         let mut from = 0;
         for (range, new) in cuts {
@@ -136,6 +157,25 @@ impl Splice {
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
+}
+
+fn member(name: &str, value: &str) -> String {
+    format!("{}:{value}", serde_json::Value::from(name))
+}
+
+/// What is cut so that these members are gone: neighbours together, and one comma with them while others stay.
+fn taken_out(mut members: Vec<&Field>) -> Vec<Range<u64>> {
+    members.sort_by_key(|field| field.ordinal);
+    let neighbours = members.chunk_by(|a, b| a.ordinal + 1 == b.ordinal);
+    let cut = |run: &[&Field]| {
+        let (first, last) = (run.first()?, run.last()?);
+        Some(match (first.comma_before, last.comma_after) {
+            (Some(before), _) => before..last.value.end,
+            (None, Some(after)) => first.name.start..after + 1,
+            (None, None) => first.name.start..last.value.end,
+        })
+    };
+    neighbours.filter_map(cut).collect()
 }
 
 impl Piece {
@@ -178,7 +218,7 @@ mod tests {
         text
     }
 
-    const FORCED: Edits<'_> = Edits { model: Some("m"), streaming: Streaming::ForcedWithUsage };
+    const FORCED: Edits<'_> = Edits { model: Some("m"), streaming: Streaming::ForcedWithUsage, rules: None };
 
     #[test]
     fn only_the_edited_values_change() {
@@ -212,6 +252,38 @@ mod tests {
         assert_eq!(spliced(body, Edits { model: Some("a\"b"), ..Edits::default() }), r#"{"model":"a\"b"}"#);
     }
 
+    fn ruled(body: &str, rules: &Parameters) -> Result<String, crate::scan::ScanError> {
+        let names: Vec<std::sync::Arc<str>> = rules.names().map(Into::into).collect();
+        let mut scan = Scan::new(&[]).watching(&names);
+        scan.feed(body.as_bytes())?;
+        let edits = Edits { rules: Some(rules), ..Edits::default() };
+        Ok(written(body, &Splice::new(&scan.finish()?, body.len() as u64, edits)))
+    }
+
+    fn rules(strip: &[&str], set: &[(&str, &str)], default: &[(&str, &str)]) -> Parameters {
+        let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Parameters { strip: strip.iter().map(|&n| n.to_owned()).collect(), set: owned(set), default: owned(default) }
+    }
+
+    #[test]
+    fn rules_take_members_out_set_them_and_give_them_to_who_lacks_them() {
+        let all = rules(&["a", "b"], &[("s", "1")], &[("d", "[2]")]);
+        for (body, want) in [
+            (r#"{"a":1 , "b":[], "c":3}"#, r#"{"s":1,"d":[2], "c":3}"#),
+            (r#"{"c":3, "a":1, "b":2 }"#, r#"{"s":1,"d":[2],"c":3 }"#),
+            (r#"{"a":1,"c":3,"b":2}"#, r#"{"s":1,"d":[2],"c":3}"#),
+            (r#"{"\u0061":1}"#, r#"{"s":1,"d":[2]}"#),
+            (r#"{"s":"x","d":null}"#, r#"{"s":1,"d":null}"#),
+        ] {
+            assert_eq!(ruled(body, &all).expect("an object"), want, "{body}");
+        }
+        let none = rules(&["a", "b", "stop"], &[], &[]);
+        assert_eq!(ruled(r#"{"b":1,"stop":[],"a":2}"#, &none).expect("an object"), "{}");
+        for twice in [r#"{"a":1,"a":2}"#, r#"{"stop":1,"stop":2}"#] {
+            assert!(ruled(twice, &none).is_err(), "{twice}");
+        }
+    }
+
     fn any_object() -> impl Strategy<Value = Map<String, Value>> {
         let name = prop_oneof![Just("stream".to_owned()), Just("stream_options".to_owned()), "[a-z\\\\\"]{0,6}"];
         let value = prop_oneof![Just(Value::Null), any::<i32>().prop_map(Value::from), ".*".prop_map(Value::from)];
@@ -225,7 +297,7 @@ mod tests {
         fn the_edited_body_means_the_same_but_for_the_edits(object in any_object(), model in ".{1,9}", forced: bool, pretty: bool) {
             let body = if pretty { format!("{:#}", Value::from(object.clone())) } else { Value::from(object.clone()).to_string() };
             let streaming = if forced { Streaming::ForcedWithUsage } else { Streaming::AsAsked };
-            let edited: Map<String, Value> = serde_json::from_str(&spliced(&body, Edits { model: Some(&model), streaming })).expect("JSON");
+            let edited: Map<String, Value> = serde_json::from_str(&spliced(&body, Edits { model: Some(&model), streaming, rules: None })).expect("JSON");
             let mut wanted = object;
             wanted.insert("model".into(), model.into());
             if forced {
@@ -233,6 +305,21 @@ mod tests {
                 wanted.insert("stream_options".into(), json!({"include_usage": true}));
             }
             prop_assert_eq!(edited, wanted);
+        }
+
+        #[test]
+        fn what_no_rule_names_is_left_alone(object in any_object(), strip in prop::collection::vec("[a-z]{0,2}", 0..4), pretty: bool) {
+            let body = if pretty { format!("{:#}", Value::from(object.clone())) } else { Value::from(object.clone()).to_string() };
+            let (mut wanted, mut names) = (object, strip);
+            names.sort();
+            names.dedup();
+            names.retain(|name| !["s", "d"].contains(&name.as_str()));
+            let strip: Vec<&str> = names.iter().map(String::as_str).collect();
+            let edited = ruled(&body, &rules(&strip, &[("s", "1")], &[("d", "2")])).expect("an object");
+            wanted.retain(|name, _| !names.contains(name));
+            wanted.insert("s".into(), 1.into());
+            wanted.entry("d").or_insert(2.into());
+            prop_assert_eq!(serde_json::from_str::<Map<String, Value>>(&edited).expect("JSON"), wanted);
         }
     }
 }

@@ -11,12 +11,22 @@ fn model(id: &str, aliases: &[&str]) -> Model {
     model
 }
 
-/// A catalog of the shipped engines with these models and aliases. One called `vectors` is that.
+/// A catalog of the shipped engines with these models and aliases. One called `vectors` is for those, one
+/// called `hearing` writes speech down, too, and the engine of one called `stranger` is no llama-server.
 pub(crate) fn catalog(models: &[(&str, &[&str])]) -> Arc<Catalog> {
     let mut models: Vec<Model> = models.iter().map(|(id, aliases)| model(id, aliases)).collect();
     let vectors = models.iter_mut().filter(|model| model.id.as_str() == "vectors");
     vectors.for_each(|model| model.capabilities = vec![Capability::Embeddings]);
-    Arc::new(Catalog::new(shipped().0, models).expect("names are unique"))
+    let hearing = models.iter_mut().filter(|model| model.id.as_str() == "hearing");
+    hearing.for_each(|model| model.capabilities = vec![Capability::Chat, Capability::Transcription]);
+    // One engine more, of which nothing is known but that it speaks OpenAI's API.
+    let mut manifests = shipped().0;
+    let mut plain = manifests[0].clone();
+    (plain.name, plain.slots) = ("plain".into(), None);
+    manifests.push(plain);
+    let strangers = models.iter_mut().filter(|model| model.id.as_str() == "stranger");
+    strangers.for_each(|model| model.engine = "plain".into());
+    Arc::new(Catalog::new(manifests, models).expect("names are unique"))
 }
 
 /// An engine in this phase, its last child ended with `class`.

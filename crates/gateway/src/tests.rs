@@ -2,7 +2,7 @@
 mod keys;
 
 use crate::{
-    Gateway, GatewaySettings, Listener,
+    Gateway, GatewaySettings, Listener, UsageRecord,
     testing::{Engine, Pool, catalog},
 };
 use motorpool_catalog::Config;
@@ -12,15 +12,18 @@ use std::time::Duration;
 
 mod control;
 mod families;
+mod forms;
 mod ollama;
+mod records;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    sync::watch,
+    sync::{Mutex, mpsc, watch},
 };
 
 struct Server {
     address: std::net::SocketAddr,
+    records: Mutex<mpsc::Receiver<UsageRecord>>,
     _stop: watch::Sender<bool>,
     _spool: tempfile::TempDir,
 }
@@ -33,10 +36,20 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let (stop, told) = watch::channel(false);
-        let gateway =
-            Gateway::new(pool.handle(), catalog(&[("m", &["alias"]), ("org/m", &[]), ("vectors", &[])]), settings);
+        let gateway = Gateway::new(
+            pool.handle(),
+            catalog(&[("m", &["alias"]), ("org/m", &[]), ("vectors", &[]), ("stranger", &[]), ("hearing", &[])]),
+            settings,
+        );
+        let (outlet, records) = mpsc::channel(64);
+        gateway.records_to(outlet);
         tokio::spawn(gateway.serve(vec![Listener::Tcp(listener)], told));
-        Self { address, _stop: stop, _spool: spool }
+        Self { address, records: Mutex::new(records), _stop: stop, _spool: spool }
+    }
+
+    /// The next request's record.
+    async fn record(&self) -> UsageRecord {
+        self.records.lock().await.recv().await.expect("it serves")
     }
 
     /// Sends `request` on a connection of its own and reads until the server closes it.
@@ -388,8 +401,8 @@ async fn listings_need_nobody() {
     let engine = Engine::start();
     let server = Server::start(&Pool::of(&engine), |_| {}).await;
     let models = server.get("/v1/models", "").await.json();
-    assert_eq!(models["data"][0]["id"], "m");
-    assert_eq!(models["data"][0]["status"], json!({"value":"unloaded"}));
+    assert_eq!(models["data"][1]["id"], "m");
+    assert_eq!(models["data"][1]["status"], json!({"value":"unloaded"}));
     assert_eq!(server.get("/v1/models/org%2Fm", "").await.json()["id"], "org/m");
     assert_eq!(server.get("/v1/models/none", "").await.code(), "model_not_found");
     assert_eq!(server.get("/api/motorpool/v1/models/org%2Fm", "").await.json()["state"], "unloaded");

@@ -52,12 +52,22 @@ pub(crate) enum SendError {
     Timeout(Awaited, Duration),
 }
 
+/// How often a request can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Often {
+    /// Its body is there once: it gets a new connection.
+    Once,
+    /// Once more when a kept connection had died.
+    OnceMore,
+}
+
 /// The client side of all engines.
 #[derive(Clone, Debug)]
 pub(crate) struct Upstream {
     kept: Client<Connector, ReplyBody>,
     /// Without a pool: every request gets a new connection.
     fresh: Client<Connector, ReplyBody>,
+    connect: Duration,
     first_result: Duration,
 }
 
@@ -73,18 +83,21 @@ impl Upstream {
                 .set_host(false)
                 .build(connector)
         };
-        Self { kept: client(usize::MAX), fresh: client(0), first_result }
+        Self { kept: client(usize::MAX), fresh: client(0), connect, first_result }
     }
 
     /// Sends what `request` makes for the URI it is given, until a reply's head comes back.
     pub(crate) async fn send(
         &self,
         to: (Spawn, &Endpoint),
-        path_and_query: &str,
+        (path_and_query, often): (&str, Often),
         request: impl Fn(Uri) -> Request<ReplyBody> + Send,
     ) -> Result<Response<Incoming>, SendError> {
         let uri = uri_of(to.0, to.1, path_and_query);
         let exchange = async {
+            if often == Often::Once {
+                return self.fresh.request(request(uri)).await;
+            }
             let error = match self.kept.request(request(uri.clone())).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
@@ -111,7 +124,7 @@ fn classify(error: ClientError, upstream: &Upstream) -> SendError {
     }
     let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<io::Error>());
     match source.map(io::Error::kind) {
-        Some(io::ErrorKind::TimedOut) => SendError::Timeout(Awaited::Connection, upstream.first_result),
+        Some(io::ErrorKind::TimedOut) => SendError::Timeout(Awaited::Connection, upstream.connect),
         _ => SendError::Connect(error),
     }
 }

@@ -245,3 +245,18 @@ fn the_shipped_model_is_pinned_to_its_file() {
     let terms = gemma.license.as_ref().expect("it has terms");
     assert!(terms.text.contains("Gemma is provided under and subject to the Gemma Terms of Use"), "{terms:?}");
 }
+
+#[test]
+fn parameters_are_kept_as_json_and_a_member_has_one_rule() {
+    let of = |line: &str| model(&format!("id = \"a\"\nsource = {{ file = \"/a\" }}\nparameters = {line}")).parameters;
+    let rules = of("{ strip = [\"a\"], set = { b = [1, \"x\"] }, default = { c = 0.5, d = { e = true } } }");
+    assert_eq!(rules.strip, ["a"]);
+    assert_eq!(rules.set["b"], "[1,\"x\"]");
+    assert_eq!((rules.default["c"].as_str(), rules.default["d"].as_str()), ("0.5", "{\"e\":true}"));
+    assert!(of("{}").is_empty() && rules.names().count() == 4);
+    for wrong in ["{ strip = [\"model\"] }", "{ set = { stream = true } }", "{ strip = [\"a\"], set = { a = 1 } }"] {
+        let text = format!("id = \"a\"\nsource = {{ file = \"/a\" }}\nparameters = {wrong}");
+        let read = parse_model(Source { file: "f", text: &text }, &|_| None);
+        assert!(read.is_err(), "{wrong}");
+    }
+}

@@ -9,6 +9,7 @@ use crate::{
     errors::Failure,
     family::Caller,
     loading::write_stream_headers,
+    usage::Recorder,
 };
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -26,6 +27,7 @@ pub(crate) struct Lines {
     /// `None`: the last line is made.
     engine: Option<ReplyBody>,
     caller: Caller,
+    recorder: Recorder,
 }
 
 impl Translation {
@@ -66,8 +68,13 @@ pub(crate) fn whole(document: impl Into<Bytes>, kind: &'static str) -> Response<
 
 impl Lines {
     /// `first`, and what `recast` makes of what `engine` still gives.
-    pub(crate) fn response(first: Bytes, recast: Recast, engine: ReplyBody, caller: Caller) -> Response<ReplyBody> {
-        let lines = Self { ready: Some(first), recast, engine: Some(engine), caller };
+    pub(crate) fn response(
+        first: Bytes,
+        recast: Recast,
+        engine: ReplyBody,
+        (caller, recorder): (Caller, Recorder),
+    ) -> Response<ReplyBody> {
+        let lines = Self { ready: Some(first), recast, engine: Some(engine), caller, recorder };
         let mut response = Response::new(boxed(lines));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON));
         write_stream_headers(response.headers_mut());
@@ -91,6 +98,7 @@ impl Lines {
 
     fn fail(&mut self, failure: &Failure) -> Bytes {
         self.engine = None;
+        self.recorder.failed(failure);
         failure.event(&self.caller, 0)
     }
 }

@@ -224,7 +224,7 @@ fn capabilities(model: &Model) -> Vec<&'static str> {
         match capability {
             Capability::Chat => told.extend(["completion", "tools"]),
             Capability::Embeddings => told.push("embedding"),
-            Capability::Rerank => {}
+            Capability::Rerank | Capability::Transcription | Capability::Speech | Capability::Images => {}
         }
     }
     if model.projector.is_some() {

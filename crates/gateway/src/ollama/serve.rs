@@ -16,7 +16,8 @@ use crate::{
     receive::Received,
     refusals::failure_of,
     retain::Retained,
-    splice::Splice,
+    scan::Scan,
+    splice::{Edits, Splice},
 };
 use http::{HeaderValue, Method, Response, header};
 use motorpool_catalog::Model;
@@ -46,7 +47,7 @@ pub(crate) async fn serve(
     request.path.clone_into(&mut job.path_and_query);
     job.headers.remove(header::ACCEPT);
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    job.splice = Splice::of_object(request.body.len() as u64);
+    job.splice = ruled(context, model, &request.body)?;
     let mut intake = context.bodies.intake(None)?;
     intake.push(&request.body).await?;
     job.body = Arc::new(intake.finish().await?);
@@ -66,6 +67,18 @@ async fn translated(context: &Context, call: Call, body: &Retained, model: &Mode
             Failure::InvalidRequest { message: error.to_string(), param: None }
         }
     })
+}
+
+/// What the model's rules change in an engine's request.
+fn ruled(context: &Context, model: &Model, body: &[u8]) -> Result<Splice, Failure> {
+    let len = body.len() as u64;
+    if model.parameters.is_empty() {
+        return Ok(Splice::of_object(len));
+    }
+    let mut scan = Scan::new(&[]).watching(&context.watched);
+    let found = scan.feed(body).and_then(|()| scan.finish());
+    let found = found.map_err(|error| Failure::InvalidRequest { message: error.to_string(), param: None })?;
+    Ok(Splice::new(&found, len, Edits { rules: Some(&model.parameters), ..Edits::default() }))
 }
 
 /// Has the model loaded, or lets it go: what a call without a prompt is for.

@@ -33,7 +33,7 @@ enum Order {
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Grant,
-    Refuse,
+    Refuse(fn() -> Refusal),
     /// Nobody is answered.
     Keep,
 }
@@ -85,7 +85,11 @@ impl Pool {
     }
 
     pub(crate) fn refuses(&self) {
-        self.order(Order::Do(Deed::Refuse));
+        self.refuses_with(|| Refusal::ShuttingDown);
+    }
+
+    pub(crate) fn refuses_with(&self, refusal: fn() -> Refusal) {
+        self.order(Order::Do(Deed::Refuse(refusal)));
     }
 
     pub(crate) fn never_grants(&self) {
@@ -161,7 +165,7 @@ impl Keeper {
                 let slot = session.map(|_| SLOT);
                 wish.grant(Grant { slot, ..self.grant.clone() });
             }
-            Deed::Refuse => wish.refuse(Refusal::ShuttingDown),
+            Deed::Refuse(refusal) => wish.refuse(refusal()),
             Deed::Keep => {
                 kept.push(wish);
                 self.asked.notify_one();

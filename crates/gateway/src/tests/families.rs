@@ -1,5 +1,7 @@
 //! Each family through the whole server: what its clients are told before a commit and after it.
 use super::*;
+use motorpool_pool::{Denial, Excess, Host, Proof, Refusal, RefusedContext, StartFault, Which};
+use motorpool_vocab::{Bytes, Claim, EngineKey, ModelId};
 
 /// A path of each family that streams, and its own frame of an error.
 const STREAMING: [(&str, &str); 4] = [
@@ -105,7 +107,7 @@ async fn what_is_not_offered_is_said_in_the_familys_words() {
     assert!(messages.head.contains("allow: post, options") || messages.head.contains("allow: POST, OPTIONS"));
     let root = server.get("/", "").await;
     assert_eq!((root.status, root.body.as_str()), (200, "Motorpool is running"));
-    assert_eq!(server.get("/props", "").await.json(), json!({"role":"router","max_instances":3}));
+    assert_eq!(server.get("/props", "").await.json(), json!({"role":"router","max_instances":5}));
     assert_eq!(server.get("/models", "").await.json(), server.get("/v1/models", "").await.json());
 }
 
@@ -122,4 +124,117 @@ async fn a_body_is_asked_for_only_once_its_length_has_passed() {
     assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
     let taken = server.raw(&(head(2) + "[]")).await;
     assert!(taken.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 400 "), "{taken}");
+}
+
+/// A refusal, its status and its code.
+type Row = (fn() -> Refusal, u16, &'static str);
+
+/// What the pool may answer, and how clients hear of it.
+fn refusals() -> Vec<Row> {
+    fn key() -> EngineKey {
+        "llama-server:m:0".parse().expect("a key")
+    }
+    fn failed(class: FailureClass) -> Refusal {
+        Refusal::StartFailed { key: key(), fault: StartFault { class, message: "why".into(), tail: vec![] } }
+    }
+    fn denied(context: Option<RefusedContext>) -> Refusal {
+        let (would_commit, bound) = (Bytes::gib(9), Bytes::gib(8));
+        let excess = Excess { would_commit, bound, which: Which::Total };
+        let proof = Proof { claim: Claim::private(Bytes::gib(9)), excess };
+        Refusal::CapacityDenied(Box::new(Denial::new(key(), proof, &Host::default().bounds()).of_context(context)))
+    }
+    const WITHIN: Duration = Duration::from_secs(3);
+    vec![
+        (|| Refusal::UnknownModel(ModelId::new("m").expect("an id")), 404, "model_not_found"),
+        (|| denied(None), 503, "capacity_denied"),
+        (|| denied(Some(RefusedContext { asked: 8192, fits: 4096 })), 503, "context_denied"),
+        (|| Refusal::EngineBusy { key: key(), within: WITHIN }, 503, "engine_busy"),
+        (|| Refusal::QueueFull { model: None, limit: 9 }, 429, "queue_full"),
+        (|| Refusal::QueueTimeout { key: key(), within: WITHIN }, 504, "queue_timeout"),
+        (|| Refusal::Cancelled, 503, "cancelled"),
+        (|| failed(FailureClass::LoadStalled), 502, "engine_start_failed"),
+        (|| failed(FailureClass::ModelCorrupt), 500, "engine_start_failed"),
+        (|| failed(FailureClass::DeviceLost), 503, "device_lost"),
+        (|| Refusal::Evicted(key()), 503, "evicted"),
+        (|| Refusal::ShuttingDown, 503, "shutting_down"),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_the_pool_refuses_is_said_on_both_sides_of_a_commit_in_every_family() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    pool.takes(Duration::from_secs(12));
+    for (refusal, status, code) in refusals() {
+        pool.refuses_with(refusal);
+        for (path, frame) in STREAMING {
+            let body = json!({"model":"m","stream":true});
+            let early = server.post(path, &format!("{ASK}x-motorpool-loading: off\r\n"), &body).await;
+            assert_eq!(early.status, status, "{path} {early:?}");
+            assert_told(path, &early.json(), (status.into(), code, 0));
+            assert!(early.head.contains(&format!("x-motorpool-code: {code}")), "{path} {early:?}");
+            let late = server.post(path, ASK, &body).await;
+            assert_eq!(late.status, 200, "{path} {late:?}");
+            assert_told(path, &last_event(&late.body, frame), (status.into(), code, 0));
+        }
+        let ollama =
+            server.post("/api/chat", ASK, &json!({"model":"m","messages":[{"role":"user","content":"x"}]})).await;
+        assert_eq!((ollama.status, ollama.json()["error"].is_string()), (status, true), "{ollama:?}");
+        assert!(ollama.head.contains(&format!("x-motorpool-code: {code}")), "{ollama:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_gives_up_inside_a_stream_is_quoted_in_the_familys_words() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let error = r#"{"code":400,"message":"too long","type":"exceed_context_size_error"}"#;
+    let bare = format!("data: {{\"error\":{error}}}\n\n");
+    let named = format!("event: error\ndata: {error}\n\n");
+    for (path, event) in [(CHAT, &bare), ("/completion", &bare)] {
+        engine.stream(&["data: 1\n\n", event]);
+        let reply = server.post(path, ASK, &json!({"model":"m","stream":true})).await;
+        assert_eq!(reply.body, format!("data: 1\n\n{event}"), "its clients know that form");
+    }
+    for path in ["/v1/messages", "/v1/responses"] {
+        for event in [&bare, &named] {
+            engine.stream(&["event: a\ndata: 1\n\n", event]);
+            let reply = server.post(path, ASK, &json!({"model":"m","stream":true})).await;
+            let told = last_event(&reply.body, "event: error\ndata: ");
+            assert_told(path, &told, (400, "engine_error", 1));
+            assert!(told.to_string().contains("too long"), "{told}");
+        }
+        engine.stream(&[&bare]);
+        let reply = server.post(path, ASK, &json!({"model":"m"})).await;
+        assert_eq!(reply.status, 400, "{reply:?}");
+        assert!(reply.body.contains("too long"), "{reply:?}");
+    }
+    assert_eq!(engine.leases().await, 0);
+}
+
+#[tokio::test]
+async fn who_leaves_before_a_whole_reply_frees_its_slot_at_once_in_every_family() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let message = json!([{"role":"user","content":"x"}]);
+    for (path, body) in [
+        (CHAT, json!({"model":"m","messages":message})),
+        ("/v1/completions", json!({"model":"m","prompt":"x"})),
+        ("/completion", json!({"model":"m","prompt":"x"})),
+        ("/v1/messages", json!({"model":"m","messages":message,"max_tokens":9})),
+        ("/v1/responses", json!({"model":"m","input":"x"})),
+        ("/api/chat", json!({"model":"m","messages":message,"stream":false})),
+        ("/api/generate", json!({"model":"m","prompt":"x","stream":false})),
+    ] {
+        engine.hangs_after(&["data: null\n\n"]);
+        let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+        let text = body.to_string();
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", text.len());
+        stream.write_all((head + &text).as_bytes()).await.expect("it reads");
+        assert_eq!(engine.heard().await.json()["stream"], true, "{path}: only then does the engine notice");
+        drop(stream);
+        engine.closed().await;
+        assert_eq!(engine.leases().await, 0, "{path}");
+    }
 }

@@ -159,3 +159,75 @@ async fn a_file_of_keys_that_cannot_be_read_opens_nothing() {
     std::fs::write(house.folder.path().join("keys.json"), "{").expect("writable");
     assert_eq!(house.get("/v1/models", &bearer("mp_a")).await, 401, "K1");
 }
+
+#[tokio::test]
+async fn of_what_a_client_sends_an_engine_sees_nothing_that_is_not_for_it() {
+    let house = House::with(&[("mp_a", of("a", &[Scope::Inference, Scope::Manage]))]).await;
+    let forbidden = [
+        "authorization: Bearer mp_a",
+        "x-api-key: mp_a",
+        "api-key: mp_a",
+        "proxy-authorization: Basic secret",
+        "proxy-connection: secret",
+        "cookie: secret",
+        "origin: http://localhost:1",
+        "referer: http://secret/",
+        "forwarded: for=secret",
+        "x-forwarded-for: 9.9.9.9",
+        "x-forwarded-host: secret",
+        "x-forwarded-proto: secret",
+        "via: 1.1 secret",
+        "x-motorpool-session: secret",
+        "x-motorpool-lane: background",
+        "x-motorpool-job: secret",
+        "x-motorpool-actor: secret",
+        "x-motorpool-parent: secret",
+        "x-motorpool-priority: 1",
+        "x-motorpool-loading: off",
+        "x-motorpool-model: m",
+        "x-conversation-id: secret",
+        "x-real-ip: secret",
+        "x-whatever: secret",
+        "te: trailers",
+        "trailer: secret",
+        "keep-alive: secret",
+        "openai-beta: secret",
+        "expect: 100-continue",
+    ];
+    let allowed = [
+        "accept: text/event-stream",
+        "user-agent: a",
+        "anthropic-version: 1",
+        "openai-organization: o",
+        "x-stainless-os: x",
+        "traceparent: t",
+        "x-request-id: r",
+    ];
+    let lines = [&forbidden[..], &allowed[..]].concat().join("\r\n") + "\r\n";
+    let length = ask().to_string().len();
+    let body = ask();
+    for path in [CHAT, "/m/m/v1/chat/completions", "/v1/messages", "/api/chat"] {
+        house.engine.stream(&[&delta("a"), END]);
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close, OpenAI-Beta\r\n{lines}content-length: {length}\r\n\r\n{body}"
+        );
+        let body = json!({"model": "m", "messages": []});
+        assert_eq!(body.to_string().len(), length);
+        let reply = house.server.raw(&request).await;
+        if path == "/api/chat" {
+            assert!(reply.contains("\"done_reason\":\"load\""), "nothing was asked of the engine: {reply}");
+            continue;
+        }
+        let heard = house.engine.heard().await.head;
+        let names: Vec<&str> =
+            heard.lines().skip(1).filter_map(|line| line.split_once(": ")).map(|(name, _)| name).collect();
+        for line in allowed {
+            assert!(heard.contains(&format!("\r\n{line}\r\n")), "{path} {line}: {heard}");
+        }
+        let known = ["host", "content-type", "content-length"];
+        let strangers =
+            names.iter().filter(|name| !known.contains(name) && !allowed.iter().any(|line| line.starts_with(*name)));
+        assert_eq!(strangers.collect::<Vec<_>>(), Vec::<&&str>::new(), "{path}: {heard}");
+        assert!(!heard.contains("secret") && !heard.contains("mp_a"), "{path}: {heard}");
+    }
+}

@@ -26,7 +26,7 @@ async fn where_nobody_listens_there_is_no_reply() {
     let dir = tempfile::tempdir().expect("a directory");
     let upstream = Upstream::new(Duration::from_secs(5), Duration::from_secs(5));
     let nowhere = Endpoint::Unix(dir.path().join("none.sock"));
-    let sent = upstream.send((Spawn(1), &nowhere), "/", |uri| {
+    let sent = upstream.send((Spawn(1), &nowhere), ("/", Often::OnceMore), |uri| {
         let mut request = Request::new(crate::body::empty());
         *request.uri_mut() = uri;
         request

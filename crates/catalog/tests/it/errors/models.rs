@@ -204,7 +204,7 @@ catalog/x.toml:2:10: wrong type: string "yes", expected true or false
     shows(
         &model("id = \"a\"\nwarmth = \"5m\"\nsource = { file = \"/x\" }"),
         r#"
-catalog/x.toml:2:1: unknown key `warmth`; known here: `id`, `aliases`, `engine`, `source`, `context`, `context_min`, `context_target`, `profile`, `slots`, `kv_type`, `gpu_layers`, `n_cpu_moe`, `devices`, `cpu_tensors`, `projector`, `draft`, `adapters`, `declared`, `prompt_cache`, `checkpoints`, `priority`, `pinned`, `home`, `idle_ttl`, `session_state`, `replicas`, `tags`, `capabilities`, `extra_args`, `license`
+catalog/x.toml:2:1: unknown key `warmth`; known here: `id`, `aliases`, `engine`, `source`, `context`, `context_min`, `context_target`, `profile`, `slots`, `kv_type`, `gpu_layers`, `n_cpu_moe`, `devices`, `cpu_tensors`, `projector`, `draft`, `adapters`, `declared`, `prompt_cache`, `checkpoints`, `priority`, `pinned`, `home`, `idle_ttl`, `session_state`, `replicas`, `tags`, `capabilities`, `parameters`, `extra_args`, `license`
   |
 2 | warmth = "5m"
   | ^^^^^^

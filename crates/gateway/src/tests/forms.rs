@@ -1,0 +1,99 @@
+//! Forms with files over the whole server.
+use super::*;
+
+const PATH: &str = "/v1/audio/transcriptions";
+const KIND: &str = "content-type: multipart/form-data; boundary=b\r\n";
+
+fn part(name: &str, more: &str, content: &str) -> String {
+    format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"{more}\r\n\r\n{content}\r\n")
+}
+
+fn file() -> String {
+    part("file", "; filename=\"a.wav\"\r\nContent-Type: audio/wav", &"RIFF\r\n".repeat(2000))
+}
+
+#[tokio::test]
+async fn a_form_goes_to_the_model_it_names_wherever_that_stands() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let (model, asked) = (part("model", "", "hearing:latest"), part("model", "", "hearing"));
+    for (sent, want) in [
+        (format!("{model}{}--b--\r\n", file()), format!("{asked}{}--b--\r\n", file())),
+        (format!("{}{model}--b--\r\n", file()), format!("{}{asked}--b--\r\n", file())),
+    ] {
+        engine.json(200, r#"{"text":"hello"}"#);
+        let reply = server.post_text(PATH, KIND, &sent).await;
+        assert_eq!((reply.status, reply.json()), (200, json!({"text":"hello"})), "{reply:?}");
+        let heard = engine.heard().await;
+        assert_eq!(heard.body, want);
+        assert!(heard.head.contains("content-type: multipart/form-data; boundary=b"), "{}", heard.head);
+    }
+    engine.json(200, "{}");
+    let nameless = format!("{}--b--", file());
+    let reply = server.post_text(PATH, &format!("{KIND}x-motorpool-model: hearing\r\n"), &nameless).await;
+    assert_eq!((reply.status, engine.heard().await.body), (200, nameless), "{reply:?}");
+    assert_eq!(server.record().await.model.map(|model| model.to_string()).as_deref(), Some("hearing"));
+    assert_eq!(engine.leases().await, 0);
+}
+
+#[tokio::test]
+async fn a_form_that_cannot_be_served_is_refused_in_words() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |s| s.limits.body = motorpool_vocab::Bytes::new(60_000)).await;
+    let model = |name: &str| part("model", "", name);
+    let form = |name: &str| format!("{}{}--b--", model(name), file());
+    let conflict = format!("{KIND}x-motorpool-model: m\r\n");
+    for (headers, body, status, code) in [
+        (KIND, form("m"), 400, "invalid_request"),
+        (KIND, form("none"), 404, "model_not_found"),
+        (&conflict, form("hearing"), 400, "model_conflict"),
+        (KIND, format!("{}--b--", file()), 400, "invalid_request"),
+        (KIND, "no form".into(), 400, "invalid_request"),
+        ("content-type: multipart/form-data\r\n", form("hearing"), 400, "invalid_request"),
+        ("", form("hearing"), 415, "unsupported_media_type"),
+        ("content-type: application/json\r\n", json!({"model":"hearing"}).to_string(), 415, "unsupported_media_type"),
+        (
+            "content-type: multipart/form-data; boundary=b\r\ncontent-encoding: gzip\r\n",
+            form("hearing"),
+            415,
+            "unsupported_media_type",
+        ),
+        (KIND, format!("{}{}--b--", model("hearing"), "x".repeat(60_000)), 413, "body_too_large"),
+    ] {
+        let reply = server.post_text(PATH, headers, &body).await;
+        assert_eq!((reply.status, reply.code()), (status, json!(code)), "{headers} {reply:?}");
+    }
+    let wrong = server.post_text(PATH, KIND, &form("m")).await;
+    assert!(wrong.body.contains("the model `m` is for chat, not for transcription"), "{wrong:?}");
+    assert_eq!(pool.n_granted(), 0, "nobody was asked");
+    let speech = server.post("/v1/audio/speech", "", &json!({"model":"m","input":"x"})).await;
+    assert!(speech.status == 400 && speech.body.contains("not for speech"), "{speech:?}");
+    let pictures = server.post("/v1/images/generations", "", &json!({"model":"m","prompt":"x"})).await;
+    assert!(pictures.status == 400 && pictures.body.contains("not for images"), "{pictures:?}");
+    let edits = server.post_text("/v1/images/edits", KIND, &form("m")).await;
+    assert_eq!(edits.status, 400, "{edits:?}");
+}
+
+#[tokio::test]
+async fn a_second_name_and_an_engine_that_dies_end_a_form_that_has_begun_to_pass() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    let model = part("model", "", "hearing");
+    let twice = format!("{model}{}{model}--b--", file().repeat(40));
+    engine.json(200, "{}");
+    let reply = server.post_text(PATH, KIND, &twice).await;
+    assert_eq!((reply.status, reply.code()), (400, json!("invalid_request")), "{reply:?}");
+    assert!(reply.body.contains("`model` is given twice"), "{reply:?}");
+    let before = pool.n_granted();
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    pool.crashes(FailureClass::Killed);
+    engine.closes();
+    let reply = server.post_text(PATH, KIND, &format!("{model}{}--b--", file())).await;
+    assert_eq!((reply.status, reply.code()), (502, json!("engine_crashed")), "{reply:?}");
+    assert_eq!((before, pool.n_granted()), (1, 1), "what has passed is not sent again");
+    assert_eq!(engine.leases().await, 0);
+}

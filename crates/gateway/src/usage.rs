@@ -1,0 +1,160 @@
+//! What each request to a model took: [`UsageRecord`], one for each, aborted ones too, handed to whoever keeps them.
+//!
+//! ```text
+//! request ─► Recorder ─► Job ─► Relay: first result, counts as they pass ─► Watched: the last byte ─► outlet
+//!                └── the last of its holders is dropped: nobody said how it ended, so it was aborted
+//! ```
+//!
+//! * Every request that a model would answer gives exactly one record, refused ones included.
+//! * What the engine did not count is unknown, never 0.
+//! * The outlet never holds a request up: when it is full, the record is lost, and that is logged.
+mod tap;
+#[cfg(test)]
+mod tests;
+mod watched;
+
+use crate::errors::Failure;
+use motorpool_vocab::ModelId;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::mpsc;
+
+pub(crate) use tap::Tap;
+pub(crate) use watched::watched;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its reply came to its end.
+    Finished,
+    /// It was refused, or broke off, with this code of ours.
+    Failed(&'static str),
+    /// Its client went.
+    Aborted,
+}
+
+/// Tokens, as the engine counted them; `None`: it did not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tokens {
+    /// Of the prompt, cached ones among them.
+    pub prompt: Option<u64>,
+    /// Of the prompt, those that were read before.
+    pub cached: Option<u64>,
+    /// Of the reply.
+    pub generated: Option<u64>,
+    /// Generated in a second, as the engine measured it.
+    pub per_second: Option<f64>,
+}
+
+/// What one request took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UsageRecord {
+    /// Its id.
+    pub request: String,
+    /// The path it came by, without query.
+    pub path: String,
+    /// Its model, once that was known.
+    pub model: Option<ModelId>,
+    /// The name of its key, if it came with one.
+    pub key: Option<String>,
+    /// What was counted.
+    pub tokens: Tokens,
+    /// From its head to the engine's first result.
+    pub first_result_within: Option<Duration>,
+    /// From its head to its end.
+    pub took: Duration,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// Where records go.
+pub type Outlet = mpsc::Sender<UsageRecord>;
+
+/// One request's record, while it is written. Clones write the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder(Arc<Draft>);
+
+#[derive(Debug)]
+struct Draft {
+    began: Instant,
+    record: Mutex<UsageRecord>,
+    outlet: Option<Outlet>,
+}
+
+impl Recorder {
+    pub(crate) fn new(outlet: Option<Outlet>, request: &str, path: &str) -> Self {
+        let record = UsageRecord {
+            request: request.to_owned(),
+            path: path.to_owned(),
+            model: None,
+            key: None,
+            tokens: Tokens::default(),
+            first_result_within: None,
+            took: Duration::ZERO,
+            outcome: Outcome::Aborted,
+        };
+        Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), outlet }))
+    }
+
+    fn write(&self, change: impl FnOnce(&mut UsageRecord)) {
+        change(&mut self.0.record.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn is_by(&self, key: Option<&str>) {
+        self.write(|record| record.key = key.map(str::to_owned));
+    }
+
+    pub(crate) fn is_for(&self, model: &ModelId) {
+        self.write(|record| record.model = Some(model.clone()));
+    }
+
+    /// The engine has given something.
+    pub(crate) fn has_result(&self) {
+        let within = self.0.began.elapsed();
+        self.write(|record| {
+            record.first_result_within.get_or_insert(within);
+        });
+    }
+
+    /// The engine has counted; what it does not say stays as it was.
+    pub(crate) fn counted(&self, tokens: Tokens) {
+        self.write(|record| {
+            let known = &mut record.tokens;
+            known.prompt = tokens.prompt.or(known.prompt);
+            known.cached = tokens.cached.or(known.cached);
+            known.generated = tokens.generated.or(known.generated);
+            known.per_second = tokens.per_second.or(known.per_second);
+        });
+    }
+
+    /// Why it has no reply, or not all of it.
+    pub(crate) fn failed(&self, failure: &Failure) {
+        self.write(|record| record.outcome = Outcome::Failed(failure.verdict().code));
+    }
+
+    /// The engine's refusal goes to the client as it is.
+    pub(crate) fn refused_by_engine(&self) {
+        self.write(|record| record.outcome = Outcome::Failed("engine_error"));
+    }
+
+    /// Its reply came to its end; what failed before stays so.
+    pub(crate) fn finished(&self) {
+        self.write(|record| {
+            if record.outcome == Outcome::Aborted {
+                record.outcome = Outcome::Finished;
+            }
+        });
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let Some(outlet) = &self.outlet else { return };
+        let record = self.record.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
+        if outlet.try_send(UsageRecord { took: self.began.elapsed(), ..record }).is_err() {
+            tracing::warn!("nobody takes the records of requests: one is lost");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+use super::*;
+use proptest::prelude::*;
+
+fn recorder() -> (Recorder, mpsc::Receiver<UsageRecord>) {
+    let (outlet, records) = mpsc::channel(4);
+    (Recorder::new(Some(outlet), "req_1", "/v1/x"), records)
+}
+
+fn tokens_of(text: &str, size: usize) -> Tokens {
+    let (recorder, mut records) = recorder();
+    let mut tap = Tap::new(recorder);
+    text.as_bytes().chunks(size).for_each(|chunk| tap.pass(chunk));
+    drop(tap);
+    records.try_recv().expect("one record").tokens
+}
+
+fn tokens(prompt: u64, cached: u64, generated: u64) -> Tokens {
+    Tokens { prompt: Some(prompt), cached: Some(cached), generated: Some(generated), per_second: None }
+}
+
+const OPENAI: &str = r#"data: {"usage":{"completion_tokens":3,"prompt_tokens":9,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+
+#[test]
+fn each_api_counts_in_its_own_words() {
+    for (text, want) in [
+        (OPENAI, tokens(9, 4, 3)),
+        (
+            r#"{"message":{"usage":{"cache_read_input_tokens":4,"input_tokens":5,"output_tokens":0}}} {"usage":{"output_tokens":3}}"#,
+            tokens(9, 4, 3),
+        ),
+        (
+            r#"{"usage":{"input_tokens":9,"output_tokens":3,"input_tokens_details":{"cached_tokens":4}}}"#,
+            tokens(9, 4, 3),
+        ),
+        (r#"{"timings":{"cache_n":4,"prompt_n":5,"predicted_n":3}}"#, tokens(9, 4, 3)),
+        (r#"{"usage":{"prompt_tokens":9}}"#, Tokens { prompt: Some(9), ..Tokens::default() }),
+        (r#"{"content":"\"usage\":{\"prompt_tokens\":9}"}"#, Tokens::default()),
+        (r#"{"usage":null,"timings":{"#, Tokens::default()),
+        ("", Tokens::default()),
+    ] {
+        assert_eq!(tokens_of(text, 10_000), want, "{text}");
+    }
+}
+
+#[test]
+fn what_fails_stays_failed_and_who_says_nothing_was_aborted() {
+    let outcome = |end: &dyn Fn(&Recorder)| {
+        let (recorder, mut records) = recorder();
+        end(&recorder.clone());
+        assert!(records.try_recv().is_err(), "it is not over");
+        drop(recorder);
+        let record = records.try_recv().expect("one record");
+        assert!(records.try_recv().is_err(), "and no second one");
+        record.outcome
+    };
+    assert_eq!(outcome(&|_| {}), Outcome::Aborted);
+    assert_eq!(outcome(&Recorder::finished), Outcome::Finished);
+    let failed = |recorder: &Recorder| {
+        recorder.failed(&Failure::ShuttingDown);
+        recorder.finished();
+    };
+    assert_eq!(outcome(&failed), Outcome::Failed("shutting_down"));
+}
+
+proptest! {
+    #[test]
+    fn where_an_object_is_cut_behind_its_mark_changes_nothing(at in 16_usize..100) {
+        let (recorder, mut records) = recorder();
+        let mut tap = Tap::new(recorder);
+        let (head, tail) = OPENAI.as_bytes().split_at(at);
+        tap.pass(head);
+        tap.pass(tail);
+        drop(tap);
+        prop_assert_eq!(records.try_recv().expect("one record").tokens, tokens(9, 4, 3));
+    }
+}
