@@ -20,7 +20,7 @@ fn house() -> (House, FakeModel) {
 }
 
 /// What came back for these bytes, until the daemon closed.
-async fn said_to(daemon: &Daemon<'_>, bytes: &[u8]) -> String {
+pub(crate) async fn said_to(daemon: &Daemon<'_>, bytes: &[u8]) -> String {
     let mut client = Raw::connect(daemon.address()).await.expect("connected");
     // It may close before it has read all.
     let _ = client.write(bytes).await;
@@ -28,7 +28,7 @@ async fn said_to(daemon: &Daemon<'_>, bytes: &[u8]) -> String {
 }
 
 /// Nothing is held, nothing panicked, and a request is served.
-async fn is_well(daemon: Daemon<'_>) {
+pub(crate) async fn is_well(daemon: Daemon<'_>) {
     daemon.until_quiet().await;
     assert_serves(&daemon, "a").await;
     let peak = memory_kib(daemon.pid(), "VmHWM");

@@ -14,6 +14,7 @@ mod first_requests;
 mod headers;
 mod health;
 mod hostile;
+mod hostile_forms;
 mod kept;
 mod killed;
 mod limits;
