@@ -10,6 +10,7 @@
 //! Every way out of a [`Daemon`] looks through `/proc` for what it left: [`processes`]. A test that fails half way
 //! kills its daemon, and with it the engines.
 pub mod cards;
+pub mod clients;
 pub mod daemon;
 pub mod estimates;
 pub mod house;

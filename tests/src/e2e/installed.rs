@@ -59,7 +59,8 @@ fn install() -> Result<PathBuf, String> {
     Ok(data)
 }
 
-fn cache() -> PathBuf {
+/// Where whatever takes minutes to make stays.
+pub(crate) fn cache() -> PathBuf {
     std::env::var_os("MOTORPOOL_TEST_CACHE").map_or_else(below_target, PathBuf::from)
 }
 
@@ -69,7 +70,7 @@ fn below_target() -> PathBuf {
 }
 
 /// Standard error itself: the test harness captures only what is printed by macros.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 

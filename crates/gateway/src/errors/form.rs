@@ -91,6 +91,7 @@ struct Sequenced<'a> {
 /// The names that llama-server gives to its errors, by status.
 fn llama_cpp_type(status: StatusCode) -> &'static str {
     match status.as_u16() {
+        401 => "authentication_error",
         403 => "permission_error",
         404 => "not_found_error",
         501 | 505 => "not_supported_error",
