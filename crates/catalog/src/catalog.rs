@@ -206,7 +206,7 @@ fn plain_chars(glob: &str) -> usize {
 }
 
 /// Whether `name` fits `glob`, in which every `*` stands for any characters, none included.
-fn fits(glob: &str, name: &str) -> bool {
+pub(crate) fn fits(glob: &str, name: &str) -> bool {
     let mut parts = glob.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };

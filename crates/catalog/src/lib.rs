@@ -26,6 +26,7 @@ mod embedded;
 mod error;
 mod examples;
 mod expand;
+mod external;
 mod launch;
 mod listen;
 mod manifest;
@@ -50,6 +51,10 @@ pub use context::{ContextWish, Profile};
 pub use document::Source;
 pub use embedded::{embedded_manifests, embedded_models, shipped};
 pub use error::{ConfigError, Fault};
+pub use external::{
+    External, ExternalKind, ExternalLifecycle, ExternalLoad, ExternalTimeouts, Glob, HeaderName, HeaderText, KeptFor,
+    Prefer, Protect, ProtectRole,
+};
 pub use launch::{Batch, FlashAttention, LaunchValues};
 pub use listen::Listen;
 pub use manifest::{
