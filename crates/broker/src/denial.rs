@@ -31,6 +31,8 @@ pub struct Denial {
     pub holders: Vec<(EngineKey, Bytes)>,
     /// Who else uses the card that it meets the bound of, by name.
     pub tenants: Vec<(String, Bytes)>,
+    /// Cards that are lost, where they could have mattered.
+    pub lost: Vec<DeviceId>,
     /// What there is on this machine.
     pub shares: Shares,
 }
@@ -104,8 +106,8 @@ impl Denial {
     }
 
     fn of(key: EngineKey, requested: Claim, reason: Reason, bounds: &Bounds) -> Self {
-        let (committed, holders, tenants, context) = (Bytes::ZERO, vec![], vec![], None);
-        Self { key, requested, reason, context, committed, holders, tenants, shares: bounds.into() }
+        let (committed, holders, tenants, lost, context) = (Bytes::ZERO, vec![], vec![], vec![], None);
+        Self { key, requested, reason, context, committed, holders, tenants, lost, shares: bounds.into() }
     }
 
     /// The same as the refusal of a context, if it is one.
@@ -136,6 +138,12 @@ impl Denial {
     #[must_use]
     pub fn with_tenants(self, tenants: Vec<(String, Bytes)>) -> Self {
         Self { tenants, ..self }
+    }
+
+    /// The same beside cards that are lost.
+    #[must_use]
+    pub fn with_lost(self, lost: Vec<DeviceId>) -> Self {
+        Self { lost, ..self }
     }
 
     /// What would have been committed, or was required.
@@ -254,6 +262,12 @@ impl Denial {
         if let Some(context) = self.context {
             return format!("A context of {} tokens would fit.", Count(context.fits));
         }
+        let lost = |id: &DeviceId| format!(" Graphics device {id} is lost: reset it, or reboot.");
+        let lost: String = self.lost.iter().map(lost).collect();
+        format!("{}{lost}", self.room_for(excess))
+    }
+
+    fn room_for(&self, excess: &Excess) -> String {
         let unpin = if self.holders.is_empty() { "" } else { "unpinning one of them, " };
         match excess.which {
             // A smaller model is no answer: each of them fits.
@@ -261,6 +275,7 @@ impl Denial {
                 "Unloading the other, or allowing spillover, helps.".to_owned()
             }
             Which::CoResidency => "Unpinning one of them, or allowing spillover, helps.".to_owned(),
+            Which::Device(ref id) if self.lost.contains(id) => "Another device helps.".to_owned(),
             Which::Device(_) if excess.bound.is_zero() => {
                 "Another device, or making this one readable, helps.".to_owned()
             }

@@ -252,7 +252,7 @@ impl Ledger {
         }
     }
 
-    /// Every pool: the cards, then system memory.
+    /// Every pool: the cards, then those that are not there any more and still have reservations, then system memory.
     pub fn pools(&self) -> Vec<PoolFigures> {
         let card = |card: &CardBounds| PoolFigures {
             place: Place::Card(card.id.clone()),
@@ -270,7 +270,17 @@ impl Ledger {
             committed: self.committed_ram(),
             sight: self.system,
         };
-        self.bounds.cards.iter().map(card).chain([system]).collect()
+        let is_there = |id: &DeviceId| self.bounds.cards.iter().any(|card| card.id == *id);
+        let gone = self.numbers.devices().iter().filter(|id| !is_there(id) && !self.committed_on(id).is_zero());
+        let gone = gone.map(|id| PoolFigures {
+            place: Place::Card(id.clone()),
+            total: Bytes::ZERO,
+            share: Bytes::ZERO,
+            share_now: Bytes::ZERO,
+            committed: self.committed_on(id),
+            sight: Sight::Unknown,
+        });
+        self.bounds.cards.iter().map(card).chain(gone).chain([system]).collect()
     }
 
     /// What is reserved on a card.

@@ -6,6 +6,7 @@
 //!          │                                nothing started
 //!          ├─ out of memory ─► once more, smaller, when the dead tree's bytes are back ─┐
 //!          ├─ illegal instruction ─► that build is quarantined, once more with the next ┤ fails
+//!          ├─ its address was taken ─► thrice more at once, with another, uncounted ─────┤
 //!          └─ any other ────────────────────────────────────────────────────────────────┴─► told; backoff, breaker
 //! ```
 //!
@@ -16,6 +17,8 @@
 //! * **F3** a build that this processor cannot run is used by nobody again, whichever model it was started for; the
 //!   next one in its engine's chain is. When none is left, that is the answer.
 //! * **F4** no failed state is for ever: time ends backoff and breaker, and a reset ends all of them.
+//! * **F5** an engine that could not bind its address is started again at once with another, at most three times in a row:
+//!   between the choice of a port and its use anybody may take that. Only what fails after these is a failed start.
 //!
 //! In service the same classes count: what is to be learned from them is learned before the next build.
 use crate::{
@@ -35,6 +38,9 @@ use std::{
     sync::Arc,
 };
 
+/// So many more addresses are tried before a start has failed for want of one.
+const MORE_ADDRESSES: u8 = 3;
+
 /// What is known of the failures of one key.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
@@ -44,6 +50,8 @@ pub(crate) struct Failures {
     too_large: Option<Large>,
     /// Whose bytes have to come back before the next start.
     awaited: Option<Spawn>,
+    /// How many addresses were taken, in a row.
+    n_taken: u8,
     /// The last one, until something became ready.
     last: Option<StartFault>,
 }
@@ -92,6 +100,13 @@ impl Failures {
         let mut breaker = std::mem::take(&mut self.breaker);
         breaker.succeeded();
         *self = Self { breaker, ..Self::default() };
+    }
+
+    /// Whether another address is tried after one that was taken (F5).
+    fn tries_another_address(&mut self) -> bool {
+        let tries = self.n_taken < MORE_ADDRESSES;
+        self.n_taken = if tries { self.n_taken + 1 } else { 0 };
+        tries
     }
 }
 
@@ -190,10 +205,14 @@ impl Pool {
     pub(crate) fn start_broke(&mut self, now: Now, entry: EntryId, spawn: Spawn, fault: StartFault) {
         let (key, class) = (self.entries[entry].key.clone(), fault.class);
         self.publish(now, EventKind::StartFailed { key: key.clone(), class });
+        let goes_on = self.is_kept(entry) && !self.is_closing();
+        if class == FailureClass::BindFailed && goes_on && self.entries[entry].failures.tries_another_address() {
+            return self.begin_check(entry);
+        }
         let tripped = self.count_failure(now, entry, class);
         let cure = self.follow_up(now, entry, spawn, &fault);
         self.entries[entry].failures.last = Some(fault.clone());
-        if cure == Cure::Again && tripped == Tripped::No && self.is_kept(entry) && !self.is_closing() {
+        if cure == Cure::Again && tripped == Tripped::No && goes_on {
             let jitter = self.upkeep.draw();
             self.entries[entry].backoff.failed(now, jitter);
             return self.begin_check(entry);

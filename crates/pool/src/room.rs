@@ -381,8 +381,13 @@ impl Pool {
             Which::SystemMemory => self.tenants_of_cards(),
             Which::Total | Which::CoResidency => vec![],
         };
+        // Who does not fit on one card might on another.
+        let lost = match &proof.excess.which {
+            Which::Device(_) | Which::SystemMemory | Which::Total => self.lost_cards(),
+            Which::CoResidency => vec![],
+        };
         let denial = Denial::new(key, proof, self.ledger.bounds()).with_holders(holders).with_tenants(tenants);
-        denial.beside(self.ledger.committed())
+        denial.with_lost(lost).beside(self.ledger.committed())
     }
 
     /// Who has some of what `which` bounds and never leaves by itself.

@@ -255,6 +255,14 @@ impl Pool {
             || self.sights.pools.contains_key(&place) && self.sight_of(&place) == Sight::Unknown
     }
 
+    /// Cards that their driver calls lost, or that an engine died of.
+    pub(crate) fn lost_cards(&self) -> Vec<DeviceId> {
+        let is_lost = |id: &DeviceId| {
+            self.is_condemned(id) || self.sights.pools.get(&Place::Card(id.clone())) == Some(&Last::Lost)
+        };
+        self.card_ids().into_iter().filter(is_lost).collect()
+    }
+
     /// Whether the driver of one of these cards tells what is free there and not whose the rest is.
     pub(crate) fn tells_totals_only(&self, cards: &BTreeMap<DeviceId, Bytes>) -> bool {
         cards.keys().filter_map(|id| self.sights.figures(id)).any(|figures| figures.by_spawn.is_none())

@@ -131,7 +131,7 @@ async fn a_card_that_falls_off_under_an_engine_ends_that_one_alone_and_is_used_a
     assert_eq!(small.starts().len(), 1, "the other card's engine goes on");
     let refused = daemon.cli(&["load", "large"]).await;
     assert_ne!(refused.code, Some(0), "{refused:?}");
-    assert!(refused.stderr.contains("or another device, helps"), "{refused:?}");
+    assert!(refused.stderr.contains(&format!("Graphics device {a} is lost: reset it, or reboot.")), "{refused:?}");
     until_logged(&daemon, "a device is lost; nothing new goes there: reset it, or reboot").await;
     cards.set("");
     until_card(&daemon, a, |card| card.foreign_bytes == Some(0)).await;

@@ -1,12 +1,13 @@
 //! What an engine is started with, and when it counts as ready.
 use crate::support::{assert_refused, assert_serves, gate, header, loading_until, n_starts};
-use motorpool_testkit::{Behaviour, Bind, FakeModel, Health, Inference, Load, Switch};
+use motorpool_testkit::{Behaviour, Bind, End, Exit, FakeModel, Health, Inference, Load, Moment, Switch};
 use motorpool_tests::e2e::{
     House,
     processes::{is_alive, one},
     talk::{CHAT, chat, peek},
 };
 use serde_json::json;
+use std::collections::BTreeSet;
 
 /// What the manifest lets pass or sets, and the mark of the keeper.
 const ENVIRONMENT: [&str; 12] = [
@@ -131,14 +132,44 @@ path = "/health"
 status = 200
 [stop]
 signal = "SIGTERM"
+[[log_class]]
+class = "bind-failed"
+pattern = "couldn't bind HTTP server socket"
 "#;
+
+impl OverAPort for House {
+    fn over_a_port(&mut self) {
+        let program = motorpool_testkit::binary("motorpool-fake-engine");
+        self.set("engine.over-a-port.program", program.to_str().expect("UTF-8"));
+        self.write_beside("engines/over-a-port.toml", OVER_A_PORT);
+    }
+}
+
+trait OverAPort {
+    /// Engines of this kind can be named.
+    fn over_a_port(&mut self);
+}
+
+#[tokio::test]
+async fn an_engine_whose_port_was_taken_is_started_again_with_others_and_its_caller_notices_nothing() {
+    let mut house = House::new();
+    house.over_a_port();
+    house.set("breaker.failures", 1);
+    let log = vec!["start: couldn't bind HTTP server socket, hostname: 127.0.0.1".into()];
+    let exit = Exit { at: Moment::Start, how: End::Code(1), log, first_starts: Some(3) };
+    let lines = "declared = \"100MiB\"\nengine = \"over-a-port\"\n";
+    let a = house.fake_with("a", &Behaviour { exit: Some(exit), ..Behaviour::default() }, lines);
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    let ports: BTreeSet<_> = a.starts().into_iter().map(|start| start.address).collect();
+    assert!(a.starts().len() == 4 && ports.len() > 1, "{ports:?}");
+    daemon.stop().await;
+}
 
 #[tokio::test]
 async fn an_engine_that_knows_only_ports_is_served_over_one() {
     let mut house = House::new();
-    let program = motorpool_testkit::binary("motorpool-fake-engine");
-    house.set("engine.over-a-port.program", program.to_str().expect("UTF-8"));
-    house.write_beside("engines/over-a-port.toml", OVER_A_PORT);
+    house.over_a_port();
     let mut models: Vec<FakeModel> = Vec::new();
     for id in ["a", "b"] {
         let lines = "declared = \"100MiB\"\nengine = \"over-a-port\"\n";

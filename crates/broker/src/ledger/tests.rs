@@ -242,6 +242,19 @@ fn pools_are_shown_with_what_they_hold() {
     assert_eq!((ledger.accelerated(), system.total), (Bytes::gib(1), Bytes::gib(64)));
 }
 
+#[test]
+fn what_is_reserved_on_a_card_that_is_gone_is_shown_until_it_is_released() {
+    let mut ledger = Ledger::new(discrete(&[24]).bounds());
+    assert_eq!(ledger.reserve(Spawn(1), on_card(0, 1024, 512)), Verdict::Admit);
+    let _ = ledger.set_bounds(discrete(&[]).bounds());
+    let [gone, system] = ledger.pools().try_into().expect("two pools");
+    assert_eq!((gone.place, gone.committed), (Place::Card(card(0)), Bytes::gib(1)));
+    assert_eq!((gone.total, gone.share_now, gone.sight), (Bytes::ZERO, Bytes::ZERO, Sight::Unknown));
+    assert_eq!(system.place, Place::SystemMemory);
+    ledger.release(Spawn(1));
+    assert_eq!(ledger.pools().len(), 1);
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Reserve(u64, Claim),

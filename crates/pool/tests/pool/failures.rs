@@ -5,7 +5,7 @@ use crate::{
     machine::card,
     world::{Child, Outcome, World, catalog, facts, host, key},
 };
-use motorpool_pool::{Answer, Build, Facts, Input, LoadSlots, PoolConfig, Refusal, RequestId};
+use motorpool_pool::{Answer, BreakerTerms, Build, Facts, Input, LoadSlots, PoolConfig, Refusal, RequestId};
 use motorpool_vocab::{DeviceId, EventKind, FailureClass, ModelId, Now, PhaseView, TroubleKind, TroubleView};
 use std::{num::NonZeroU32, time::Duration};
 
@@ -116,6 +116,31 @@ fn the_third_failed_start_opens_the_breaker_and_after_a_minute_one_start_is_trie
     w.ready("a");
     assert!(w.is_granted(served));
     assert_eq!(w.n_events(|event| matches!(event, EventKind::BreakerOpened { .. })), 2);
+}
+
+#[test]
+fn an_address_that_was_taken_is_followed_by_three_others_at_once_and_only_then_counts_as_a_failed_start() {
+    let breaker = BreakerTerms { failures: 2, ..BreakerTerms::default() };
+    let config = PoolConfig { host: host(1024), breaker, ..PoolConfig::default() };
+    let mut w = World::configured(config, catalog(&[("a", 600, ""), ("b", 600, "")]));
+    for round in 0..2 {
+        let id = fails(&mut w, FailureClass::BindFailed);
+        for n in 0..3 {
+            assert_eq!(w.outcome(id), None, "F5: {round}, {n}");
+            assert_eq!(trouble(&w, "a"), None, "no backoff");
+            w.check_all();
+            w.load_dies_of("a", FailureClass::BindFailed);
+        }
+        assert_eq!(failed_with(&w, id), FailureClass::BindFailed);
+        let opened = w.n_events(|event| matches!(event, EventKind::BreakerOpened { .. }));
+        assert_eq!(opened, round, "the fourth of each row is one failed start");
+        w.pass(2 * SECOND);
+    }
+    w.pass(60 * SECOND);
+    let id = fails(&mut w, FailureClass::BindFailed);
+    w.check_all();
+    w.ready("a");
+    assert!(w.is_granted(id), "the next address is free");
 }
 
 #[test]
