@@ -1,52 +1,30 @@
-//! [`Guest`]: makes a model resident on one router, and gives back what it took.
+//! [`Guest`]: makes a model resident on somebody's server, and gives back what it took.
 //!
 //! ```text
-//!   trusted? ─► lock ─► trusted? ─► list ─► capacity ─► decide ─► carry out ─► unlock      one hold for all of it
+//!   trusted? ─► lock ─► trusted? ─► look ─► decide ─► carry out ─► unlock      on a router, one hold for all of it
+//!   trusted? ─► look ─► decide ─► lock ─► trusted? ─► look ─► decide ─► carry out ─► unlock            elsewhere
 //! ```
 //!
 //! What changes the server runs in a task of its own, to its end, whatever becomes of who asked. Dropping the future of
 //! [`Guest::prepare`] before that leaves the server as it was.
 use crate::{
+    call::CallError,
+    change::{Host, Loader, Under, Wanted},
+    common::Common,
+    error::ServerError,
     lock::{LockError, TargetLock},
-    router::{Router, RouterError},
+    server::{Look, Server},
+    stay::Stay,
+    target::Target,
 };
 use motorpool_residency::{
-    Action, Book, By, Capacity, Carry, Catalogue, Decided, Decline, Ending, Facts, Failure, Happened, Keep, Kind,
-    Leaving, Lifecycle, Listing, Mutation, Notice, Owned, ProtectedSet, Protection, Resident, Step, Trusted, assess,
-    decide, protection,
+    Action, Capacity, Carry, Catalogue, Decided, Decline, Detail, Ending, Facts, Failure, Keep, Kind, Lifecycle,
+    Notice, NoticeKind, Owned, Plan, Protection, Resident, Resolution, assess, clamp_context, decide, protection,
+    resolve,
 };
-use motorpool_vocab::Now;
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
-};
-
-/// What happens on somebody's server, as it happens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// People are to know.
-    Notice(Box<Notice>),
-    /// The server was changed.
-    Mutation(Mutation),
-}
-
-/// Takes news; it must not block, and cannot fail a request.
-pub type Sink = Box<dyn Fn(News) + Send + Sync>;
-
-/// What a guest needs from outside.
-pub struct Setting {
-    /// The user's run directory: locks lie below it.
-    pub run: PathBuf,
-    /// How long the lock is waited for.
-    pub lock_within: Duration,
-    /// What the configuration protects there.
-    pub protected: ProtectedSet,
-    /// Reads the clock.
-    pub now: fn() -> Now,
-    /// Where news goes.
-    pub sink: Sink,
-}
+use motorpool_vocab::TargetKey;
+use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, timeout_at};
 
 /// Why a request is not sent.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +32,9 @@ pub enum Refusal {
     /// By the rules.
     #[error(transparent)]
     Declined(#[from] Decline),
+    /// The server has no such model.
+    #[error("the server does not have this model; resident there: {}", list(.0))]
+    Unknown(Vec<String>),
     /// Our own requests hold what would have to go.
     #[error("in use: {}", .0.join(", "))]
     InUse(Vec<String>),
@@ -63,256 +44,321 @@ pub enum Refusal {
     /// The load failed; what it had displaced was put back as far as it could be.
     #[error(transparent)]
     Failed(#[from] Failure),
+    /// The server does not answer as it should.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// It is not ours to release.
+    #[error("it is not ours")]
+    NotOurs,
     /// The task that changes the server is gone.
     #[error("the change of the server broke off")]
     BrokeOff,
 }
 
-/// What we have on one router.
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+/// What we have on one target's server. Cheap to clone.
 #[derive(Clone)]
 pub struct Guest {
-    shared: Arc<Shared>,
+    pub(crate) host: Arc<Host>,
 }
 
-struct Shared {
-    router: Router,
-    setting: Setting,
-    own: Mutex<Own>,
+/// A look at a server.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What it holds, in listing order.
+    pub residents: Vec<Resident>,
+    /// How many it takes.
+    pub capacity: Capacity,
 }
 
-#[derive(Default)]
-struct Own {
-    book: Book,
-    trusted: Trusted,
-}
-
-/// A request's use of a model: nothing of ours evicts it until it is dropped.
+/// Where a request may go.
 #[derive(Debug)]
-pub struct Stay {
-    guest: Guest,
-    model: String,
+pub(crate) struct Settled {
+    pub(crate) wanted: Wanted,
+    /// The server loads when the request comes, and says then whether it can.
+    pub(crate) under: Option<Under>,
+}
+
+/// One request's case, as it stands after a look.
+#[derive(Debug)]
+struct Case {
+    wanted: Wanted,
+    facts: Facts,
+    loader: Loader,
+    peers: Vec<String>,
 }
 
 impl std::fmt::Debug for Guest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Guest").field(&self.shared.router.key()).finish()
-    }
-}
-
-impl std::fmt::Debug for Setting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Setting").field("run", &self.run).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        let shared = &self.guest.shared;
-        shared.own().book.end((shared.setting.now)(), shared.router.key(), &self.model);
+        f.debug_tuple("Guest").field(&self.host.target.id).field(self.key()).finish()
     }
 }
 
 impl Guest {
-    /// On `router`, owning nothing yet.
-    pub fn new(router: Router, setting: Setting) -> Self {
-        Self { shared: Arc::new(Shared { router, setting, own: Mutex::default() }) }
+    pub(crate) fn new(target: Target, common: Arc<Common>) -> Result<Self, CallError> {
+        let server = Server::new(&target)?;
+        Ok(Self { host: Arc::new(Host { target, server, common }) })
+    }
+
+    /// What the configuration says of it.
+    pub fn target(&self) -> &Target {
+        &self.host.target
+    }
+
+    /// Which server it is.
+    pub fn key(&self) -> &TargetKey {
+        self.host.server.key()
     }
 
     /// Makes `model` resident by the rules, and holds it until the answer is dropped.
     pub async fn prepare(&self, model: &str) -> Result<Stay, Refusal> {
-        self.shared.own().book.begin(self.shared.router.key(), model);
-        let stay = Stay { guest: self.clone(), model: model.to_owned() };
-        if self.is_trusted(model) {
-            return Ok(stay);
-        }
-        let lock =
-            TargetLock::take(&self.shared.setting.run, self.shared.router.key(), self.shared.setting.lock_within);
-        let lock = match lock.await {
-            Ok(lock) => lock,
-            // Whoever holds it changes something; what is there by a plain look can be used all the same.
-            Err(busy) => return if self.is_there(model).await { Ok(stay) } else { Err(busy.into()) },
-        };
-        if self.is_trusted(model) {
-            return Ok(stay);
-        }
-        self.decide_and_do(model, lock).await?;
-        Ok(stay)
+        self.prepare_within(model, Duration::ZERO).await
     }
 
-    /// Forgets what is trusted: a request was answered 404 or "not loaded", or its connection was lost.
+    /// The same; while requests of our own hold what would have to go, it waits for them for `within`.
+    pub async fn prepare_within(&self, model: &str, within: Duration) -> Result<Stay, Refusal> {
+        let until = Instant::now() + within;
+        let mut stay = Stay::begin(self, model);
+        loop {
+            let mut ended = self.host.common.ended();
+            match stay.settle().await {
+                Err(Refusal::InUse(busy)) => {
+                    if !matches!(timeout_at(until, ended.changed()).await, Ok(Ok(()))) {
+                        return Err(Refusal::InUse(busy));
+                    }
+                }
+                Ok(()) => return Ok(stay),
+                Err(why) => return Err(why),
+            }
+        }
+    }
+
+    /// What would become of a request for `model` now. Nothing is changed and nobody told.
+    pub async fn plan(&self, model: &str) -> Result<Plan, Refusal> {
+        let look = self.host.server.look().await?;
+        Ok(decide(&self.case(model, &look).await?.facts))
+    }
+
+    /// What it holds.
+    pub async fn look(&self) -> Result<View, ServerError> {
+        let listing = self.host.server.list().await?;
+        let capacity = self.host.server.capacity().await;
+        self.host.common.observe((self.target(), self.key()), &listing);
+        let residents = assess(&listing, self.key(), &self.host.common.own().book, &self.target().protected);
+        Ok(View { residents, capacity })
+    }
+
+    /// What it offers, loaded or not.
+    pub async fn models(&self) -> Result<Vec<String>, ServerError> {
+        self.host.server.models().await
+    }
+
+    /// Forgets what is trusted: a request's connection was lost. [`Stay::on_refused`] does it for answers.
     pub fn distrust(&self) {
-        self.shared.own().trusted.forget(self.shared.router.key());
+        self.host.common.distrust(self.key());
     }
 
     /// What is ours there.
     pub fn owned(&self) -> Vec<Owned> {
-        self.shared.own().book.entries().cloned().collect()
+        let own = self.host.common.own();
+        own.book.entries().filter(|owned| owned.key == *self.key()).cloned().collect()
     }
 
-    /// Gives back all that is ours, within `within` in all; errors are nobody's business any more.
-    pub async fn leave(&self, within: Duration) {
-        let releases = async {
-            let ours = self.shared.own().book.leaving(Leaving::Everything);
-            for owned in ours {
-                if self.is_same(&owned).await && self.shared.router.unload(&owned.model).await.is_ok() {
-                    self.shared.forget(&owned.model);
+    pub(crate) async fn lock(&self) -> Result<TargetLock, LockError> {
+        let setting = &self.host.common.setting;
+        TargetLock::take(&setting.run, self.key(), setting.lock_within).await
+    }
+
+    fn trusted(&self, model: &str) -> Option<Settled> {
+        Some(Settled::at(model, self.host.common.trusted(self.key(), model)?))
+    }
+
+    /// Decides, and does what was decided.
+    pub(crate) async fn settle(&self, model: &str) -> Result<Settled, Refusal> {
+        if let Some(settled) = self.trusted(model) {
+            return Ok(settled);
+        }
+        let is_managed = self.target().lifecycle == Lifecycle::Managed;
+        let mut lock = None;
+        let mut is_needed = is_managed && self.target().kind == Kind::Router;
+        loop {
+            if is_needed {
+                match self.lock().await {
+                    Ok(taken) => lock = Some(taken),
+                    // Its holder changes something; what is there by a plain look can be used all the same.
+                    Err(busy) if self.is_there(model).await => {
+                        drop(busy);
+                        return Ok(Settled::at(model, model.to_owned()));
+                    }
+                    Err(busy) => return Err(busy.into()),
+                }
+                if let Some(settled) = self.trusted(model) {
+                    return Ok(settled);
                 }
             }
-        };
-        let _ = tokio::time::timeout(within, releases).await;
-    }
-
-    /// What others loaded again since is not ours to unload.
-    async fn is_same(&self, owned: &Owned) -> bool {
-        let Ok(listing) = self.shared.router.list().await else { return false };
-        let mut own = self.shared.own();
-        own.book.observe(self.shared.router.key(), &listing);
-        own.book.entries().any(|entry| entry == owned)
-    }
-
-    fn is_trusted(&self, model: &str) -> bool {
-        let now = (self.shared.setting.now)();
-        self.shared.own().trusted.get(now, self.shared.router.key(), model).is_some()
+            // Without a listing nothing is changed, and nothing is trusted.
+            let Ok(seen) = self.host.server.look().await else { return Ok(Settled::at(model, model.to_owned())) };
+            let case = self.case(model, &seen).await?;
+            let plan = decide(&case.facts);
+            is_needed = lock.is_none() && case.loader == Loader::Us && changes(&plan.action);
+            if !is_needed {
+                plan.notices.into_iter().for_each(|notice| self.host.common.tell(self.target(), notice));
+                return self.act(case, plan.action, lock).await;
+            }
+        }
     }
 
     async fn is_there(&self, model: &str) -> bool {
-        let listing = self.shared.router.list().await;
+        let listing = self.host.server.list().await;
         listing.is_ok_and(|listing| listing.find(model).is_some_and(|seen| seen.phase.is_ready()))
     }
 
-    async fn decide_and_do(&self, model: &str, lock: TargetLock) -> Result<(), Refusal> {
-        // Without a listing nothing is changed, and nothing is trusted.
-        let Ok(listing) = self.shared.router.list().await else { return Ok(()) };
-        let facts = self.shared.facts(model, &listing, self.shared.router.capacity().await);
-        let plan = decide(&facts);
-        plan.notices.into_iter().for_each(|notice| (self.shared.setting.sink)(News::Notice(Box::new(notice))));
-        match plan.action {
-            Action::Observe | Action::Delegate { .. } => Ok(()),
-            Action::Resident => {
-                self.shared.trust(model);
-                Ok(())
+    async fn case(&self, model: &str, look: &Look) -> Result<Case, Refusal> {
+        let host = &self.host;
+        let elsewhere = host.common.elsewhere(self.key());
+        let wire = match &look.catalogue {
+            None => model.to_owned(),
+            Some((_, variants)) => {
+                let seen: Vec<String> = elsewhere.iter().flat_map(|(_, seen)| seen.clone()).collect();
+                match resolve(model, variants, self.target().default_model.as_deref(), &seen) {
+                    Resolution::Instance(name) | Resolution::Key(name) => name,
+                    Resolution::Unknown(resident) => return Err(Refusal::Unknown(resident)),
+                }
             }
-            Action::Decline(why) => Err(why.into()),
-            Action::Wait { busy } => Err(Refusal::InUse(busy)),
+        };
+        let peers = elsewhere.into_iter().filter(|(_, seen)| seen.contains(&wire)).map(|(id, _)| id).collect();
+        let capacity = host.server.capacity().await;
+        host.common.observe((self.target(), self.key()), &look.listing);
+        let found = look.listing.find(&wire);
+        let set = &self.target().protected;
+        let facts = Facts {
+            kind: self.target().kind,
+            lifecycle: self.target().lifecycle,
+            keep: Keep {
+                model: wire.clone(),
+                protection: found.map_or(Protection::None, |seen| protection(seen, set, None)),
+                context: host.server.context(),
+                max_context: found.and_then(|seen| seen.max_context),
+            },
+            residents: assess(&look.listing, self.key(), &host.common.own().book, set),
+            capacity,
+            catalogue: if found.is_some() { Catalogue::Has } else { Catalogue::Lacks },
+            now: (host.common.setting.now)(),
+        };
+        let loader = if host.server.loads_explicitly(look) { Loader::Us } else { Loader::Request };
+        let wanted = Wanted { model: model.to_owned(), wire, context: None };
+        Ok(Case { wanted, facts, loader, peers })
+    }
+
+    async fn act(&self, case: Case, action: Action, lock: Option<TargetLock>) -> Result<Settled, Refusal> {
+        let host = &self.host;
+        match action {
+            Action::Observe => {
+                let names = (case.wanted.model.as_str(), case.wanted.wire.as_str());
+                host.common.trust(self.key(), names, Decided::Observed);
+            }
+            Action::Resident => {
+                self.tell_peers(&case);
+                if self.is_ours(&case.wanted.wire) {
+                    host.server.keep(&case.wanted.wire).await;
+                }
+                host.trust(&case.wanted);
+            }
+            Action::Decline(why) => return Err(why.into()),
+            Action::Wait { busy } => return Err(Refusal::InUse(busy)),
             Action::Await => {
                 // Nothing of ours changes: others' load is only waited for.
-                self.shared.router.until_ready(model).await.map_err(|why| failure(&why))?;
-                self.shared.trust(model);
-                Ok(())
+                host.server.until_ready(&case.wanted.wire).await.map_err(|why| why.failure())?;
+                host.trust(&case.wanted);
             }
-            Action::Load { evict } => self.in_own_task(model, (evict, facts.residents), lock).await,
+            Action::Load { evict } => {
+                let (carry, step) = Carry::load(&case.wanted.wire, evict, &case.facts.residents);
+                return self.in_own_task(case.wanted, (Vec::new(), Under { carry, step }), lock).await;
+            }
+            Action::Delegate { release, fallback } => {
+                host.common.distrust(self.key());
+                let (carry, step) = Carry::delegate(&case.wanted.wire, fallback);
+                let under = Under { carry, step };
+                if case.loader == Loader::Request {
+                    return Ok(Settled { wanted: case.wanted, under: Some(under) });
+                }
+                let wanted = self.clamped(case);
+                return self.in_own_task(wanted, (release, under), lock).await;
+            }
         }
+        Ok(Settled { wanted: case.wanted, under: None })
+    }
+
+    pub(crate) fn is_ours(&self, model: &str) -> bool {
+        self.owned().iter().any(|owned| owned.model == model)
+    }
+
+    /// The same instance on another host: whoever sees a request there may wonder.
+    fn tell_peers(&self, case: &Case) {
+        if case.peers.is_empty() {
+            return;
+        }
+        let message = format!("{} has an instance of the same name", case.peers.join(", "));
+        let detail = Detail {
+            peer_targets: case.peers.clone(),
+            requested_model: Some(case.wanted.model.clone()),
+            wire_model: Some(case.wanted.wire.clone()),
+            ..Detail::default()
+        };
+        let notice = Notice { kind: NoticeKind::CoResident, model: case.wanted.wire.clone(), message, detail };
+        self.host.common.tell(self.target(), notice);
+    }
+
+    /// Beside other models a load gets no more context than is fair.
+    fn clamped(&self, case: Case) -> Wanted {
+        let mut wanted = case.wanted;
+        let Some(asked) = case.facts.keep.context else { return wanted };
+        let given = clamp_context(asked, self.target().context, case.facts.residents.len());
+        if given < asked {
+            let message = format!("beside other models it is loaded with a context of {given} tokens, not {asked}");
+            let detail = Detail { requested_context: Some(asked), load_context: Some(given), ..Detail::default() };
+            let notice = Notice { kind: NoticeKind::Stress, model: wanted.wire.clone(), message, detail };
+            self.host.common.tell(self.target(), notice);
+            wanted.context = Some(given);
+        }
+        wanted
     }
 
     async fn in_own_task(
         &self,
-        model: &str,
-        (evict, residents): (Vec<Resident>, Vec<Resident>),
-        lock: TargetLock,
-    ) -> Result<(), Refusal> {
-        let (shared, model) = (Arc::clone(&self.shared), model.to_owned());
+        mut wanted: Wanted,
+        (release, under): (Vec<Resident>, Under),
+        lock: Option<TargetLock>,
+    ) -> Result<Settled, Refusal> {
+        let host = Arc::clone(&self.host);
         let task = tokio::spawn(async move {
-            let (carry, step) = Carry::load(&model, evict, &residents);
-            let ending = shared.carry_out(&model, (carry, step)).await;
+            host.release(&release).await;
+            let under = host.carry_out(&mut wanted, under, Loader::Us).await;
+            let ending = under.ending();
+            if ending == Some(Ending::Loaded) {
+                host.trust(&wanted);
+            }
             drop(lock);
-            ending
+            (wanted, ending)
         });
-        match task.await.map_err(|_| Refusal::BrokeOff)? {
-            Ending::Loaded => Ok(()),
-            Ending::Failed(why) => Err(why.into()),
+        match task.await {
+            Ok((wanted, Some(Ending::Loaded))) => Ok(Settled { wanted, under: None }),
+            Ok((_, Some(Ending::Failed(why)))) => Err(why.into()),
+            Ok((_, None)) | Err(_) => Err(Refusal::BrokeOff),
         }
     }
 }
 
-impl Shared {
-    fn own(&self) -> MutexGuard<'_, Own> {
-        // What a panic left is still a list of names.
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn trust(&self, model: &str) {
-        self.own().trusted.put((self.setting.now)(), self.router.key(), (model, Decided::Resident));
-    }
-
-    fn forget(&self, model: &str) {
-        let mut own = self.own();
-        own.book.forget(self.router.key(), model);
-        own.trusted.forget(self.router.key());
-    }
-
-    fn facts(&self, model: &str, listing: &Listing, capacity: Capacity) -> Facts {
-        let mut own = self.own();
-        own.book.observe(self.router.key(), listing);
-        let found = listing.find(model);
-        let keep = Keep {
-            model: model.to_owned(),
-            protection: found.map_or(Protection::None, |seen| protection(seen, &self.setting.protected, None)),
-            context: None,
-            max_context: None,
-        };
-        Facts {
-            kind: Kind::Router,
-            lifecycle: Lifecycle::Managed,
-            keep,
-            residents: assess(listing, self.router.key(), &own.book, &self.setting.protected),
-            capacity,
-            catalogue: if found.is_some() { Catalogue::Has } else { Catalogue::Lacks },
-            now: (self.setting.now)(),
-        }
-    }
-
-    async fn carry_out(&self, model: &str, (mut carry, mut step): (Carry, Step)) -> Ending {
-        self.own().trusted.forget(self.router.key());
-        loop {
-            let happened = match &step {
-                Step::Evict(victim) => self.evict(&victim.seen.id).await,
-                Step::Load => self.load(model).await,
-                Step::Restore(gone) => self.load(&gone.seen.id).await,
-                Step::Confirm => Happened::Well(self.router.list().await.ok()),
-                Step::Done(_) => Happened::Well(None),
-            };
-            if let Step::Done(ending) = step {
-                if ending == Ending::Loaded {
-                    self.trust(model);
-                }
-                return ending;
-            }
-            step = carry.on_happened(happened);
-            carry.take_mutations().into_iter().for_each(|mutation| (self.setting.sink)(News::Mutation(mutation)));
-            carry.take_notices().into_iter().for_each(|notice| (self.setting.sink)(News::Notice(Box::new(notice))));
-        }
-    }
-
-    async fn evict(&self, model: &str) -> Happened {
-        match self.router.unload(model).await {
-            Ok(()) => {
-                self.forget(model);
-                Happened::Well(None)
-            }
-            Err(why) => Happened::Badly(failure(&why), self.router.list().await.ok()),
-        }
-    }
-
-    /// What is resident after our load and was not before is ours.
-    async fn load(&self, model: &str) -> Happened {
-        let was_there = self.router.list().await.is_ok_and(|listing| listing.holds(model));
-        let loaded = self.router.load(model).await;
-        let after = self.router.list().await.ok();
-        match loaded {
-            Ok(()) => {
-                if let Some(seen) = after.as_ref().and_then(|listing| listing.find(model)).filter(|_| !was_there) {
-                    let since =
-                        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |past| past.as_secs());
-                    let (key, model) = (self.router.key().clone(), seen.id.clone());
-                    self.own().book.own(Owned { key, model, instance: seen.instance.clone(), since, by: By::Us });
-                }
-                Happened::Well(after)
-            }
-            Err(why) => Happened::Badly(failure(&why), after),
-        }
-    }
+/// Whether carrying it out changes the server.
+fn changes(action: &Action) -> bool {
+    matches!(action, Action::Load { .. } | Action::Delegate { .. })
 }
 
-fn failure(why: &RouterError) -> Failure {
-    Failure::Other(why.to_string())
+impl Settled {
+    fn at(model: &str, wire: String) -> Self {
+        Self { wanted: Wanted { model: model.to_owned(), wire, context: None }, under: None }
+    }
 }

@@ -1,37 +1,118 @@
-//! [`Guests`]: one guest on each server, however many targets mean it, and the way out of all of them at once.
+//! [`Guests`]: a guest for each target, and the way out of all servers at once.
 use crate::{
-    guest::{Guest, Setting},
-    router::Router,
+    call::CallError,
+    common::Common,
+    guest::Guest,
+    target::{Setting, Target},
 };
-use motorpool_vocab::TargetKey;
-use std::{collections::HashMap, time::Duration};
+use motorpool_residency::{Adoption, Book, By, Kind, Owned};
+use motorpool_vocab::{ServerUrl, TargetKey};
+use std::{collections::HashSet, io, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 /// How long all releases may take together when we exit.
 pub const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
-/// All of them. Two targets on one server share its guest, so that neither takes what the other loaded for foreign.
-#[derive(Debug, Default)]
+/// Why there are no guests.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// What an earlier run wrote down cannot be read.
+    #[error("cannot read what earlier runs left on external servers")]
+    Journal(#[source] io::Error),
+    /// A target that cannot be spoken to.
+    #[error("external {id}")]
+    Target {
+        /// Its name.
+        id: String,
+        /// Why.
+        source: CallError,
+    },
+}
+
+/// What a helper process of ours loaded.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The server's kind, as it stands in the configuration.
+    pub kind: String,
+    /// Where it is.
+    pub url: ServerUrl,
+    /// What it loaded.
+    pub model: String,
+    /// Which load of it, where the server tells loads apart.
+    pub instance: Option<String>,
+    /// Since when, in seconds of the calendar (UNIX time).
+    pub since: u64,
+}
+
+/// All of them, in configuration order. Two targets on one server share what they own and trust there.
+#[derive(Debug)]
 pub struct Guests {
-    by_key: HashMap<TargetKey, Guest>,
+    common: Arc<Common>,
+    all: Vec<Guest>,
 }
 
 impl Guests {
-    /// The guest on the server of `router`. When an earlier target means the same server, it is that target's guest:
-    /// `router` and `setting` are dropped.
-    pub fn admit(&mut self, router: Router, setting: Setting) -> Guest {
-        let key = router.key().clone();
-        self.by_key.entry(key).or_insert_with(|| Guest::new(router, setting)).clone()
+    /// One on each of `targets`; nothing is connected yet. What an earlier run wrote down is taken over when its server
+    /// is first listed, as far as it is still there.
+    pub fn open(targets: Vec<Target>, setting: Setting) -> Result<Self, OpenError> {
+        let common = Arc::new(Common::open(setting).map_err(OpenError::Journal)?);
+        let guest = |target: Target| {
+            let id = target.id.clone();
+            Guest::new(target, Arc::clone(&common)).map_err(|source| OpenError::Target { id, source })
+        };
+        let all = targets.into_iter().map(guest).collect::<Result<_, _>>()?;
+        Ok(Self { common, all })
+    }
+
+    /// The guest of the target called `id`.
+    pub fn get(&self, id: &str) -> Option<&Guest> {
+        self.all.iter().find(|guest| guest.target().id == id)
+    }
+
+    /// All of them, in configuration order.
+    pub fn iter(&self) -> impl Iterator<Item = &Guest> {
+        self.all.iter()
+    }
+
+    /// A helper process of ours says that it loaded something: from now on it is protected, and released when we exit.
+    /// Refused when our own configuration has no such server of that kind.
+    pub fn adopt(&self, report: &Report) -> Adoption {
+        let key = report.url.key();
+        let is_it = |guest: &&Guest| guest.key() == &key && guest.target().kind.as_str() == report.kind;
+        let known: Vec<TargetKey> = self.iter().find(is_it).map(|guest| guest.key().clone()).into_iter().collect();
+        let (model, instance) = (report.model.clone(), report.instance.clone());
+        let owned = Owned { key, model, instance, since: report.since, by: By::Worker };
+        self.common.change(|book: &mut Book| book.adopt(owned, &known))
+    }
+
+    /// Why what is ours could not be written down the last time; `None` when it was.
+    pub fn trouble(&self) -> Option<String> {
+        self.common.trouble()
+    }
+
+    /// Looks at every server that an earlier run left something on, so that it is taken over and can be given back.
+    pub async fn take_over(&self) {
+        for key in self.common.left() {
+            if let Some(guest) = self.iter().find(|guest| guest.key() == &key) {
+                // One that does not answer is asked again when somebody needs it.
+                drop(guest.look().await);
+            }
+        }
     }
 
     /// Gives back all that is ours on every server, all at once, within `within` in all ([`LEAVE_WITHIN`] on exit). A
     /// server that does not answer costs the others nothing, and errors are nobody's business any more.
     pub async fn leave_all(&self, within: Duration) {
-        let mut leaving = JoinSet::new();
-        for guest in self.by_key.values() {
+        let (mut leaving, mut servers) = (JoinSet::new(), HashSet::new());
+        for guest in self.all.iter().filter(|guest| servers.insert(guest.key().clone())) {
             let guest = guest.clone();
             leaving.spawn(async move { guest.leave(within).await });
         }
         while leaving.join_next().await.is_some() {}
+    }
+
+    /// Whether a text of the configuration is a kind of server.
+    pub fn kind(text: &str) -> Option<Kind> {
+        [Kind::Router, Kind::LmStudio, Kind::Ollama].into_iter().find(|kind| kind.as_str() == text)
     }
 }

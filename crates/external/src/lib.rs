@@ -1,27 +1,47 @@
 //! Adapters to model servers that the user already runs: they gather facts, and carry out what `residency` decided.
 //!
-//! Boundary: the only crate that calls such servers about what they hold. It decides nothing: what is loaded, evicted and
-//! put back comes out of `residency`. Targets come from the configuration, through whoever builds them.
+//! Boundary: the only crate that calls such servers, about what they hold and for requests to them. It decides nothing:
+//! what is loaded, evicted and put back comes out of `residency`. Targets come from the configuration, through whoever
+//! builds them.
+//!
+//! ```text
+//!   Guests::open(targets, setting) ─► Guest ─► prepare(model) ─► Stay ─► send ─┬─ well: on_first_result, on_tokens ─► dropped
+//!                                       │ look, plan, release                  └─ error: on_refused ─► Again: send | Surface
+//!                                       └ leave_all on exit
+//! ```
 //!
 //! | what | file |
 //! | --- | --- |
-//! | one request, bounded | `call.rs` |
-//! | a llama.cpp router | `router.rs`, its listing `rows.rs` |
-//! | what we have there, made resident and given back | `guest.rs` |
-//! | one guest for each server, and all of them leave at once | `guests.rs` |
+//! | what is set from outside | `target.rs` |
+//! | a guest for each target, all of them leave at once | `guests.rs` |
+//! | a model made resident | `guest.rs`, carried out `change.rs`, given back `leave.rs` |
+//! | a request's use of it | `stay.rs` |
+//! | what all guests know together, written down | `common.rs`, `journal.rs` |
 //! | at most one of us changes a server | `lock.rs` |
-//!
-//! Plain HTTP only, so far; and so far a router is the only kind with an adapter.
+//! | the three kinds | `server.rs`: `router.rs` and its listing `rows.rs`, `ollama.rs`, `lmstudio.rs` |
+//! | one request, bounded; where it may go | `call.rs`, `connect.rs` |
 mod call;
+mod change;
+mod common;
+mod connect;
+mod error;
 mod guest;
 mod guests;
+mod journal;
+mod leave;
+mod lmstudio;
 mod lock;
+mod ollama;
 mod router;
 mod rows;
+mod server;
+mod stay;
+mod target;
 
-pub use call::{CallError, Key};
-pub use guest::{Guest, News, Refusal, Setting, Sink, Stay};
-pub use guests::{Guests, LEAVE_WITHIN};
+pub use call::{Body, CallError, Cause, Key};
+pub use error::ServerError;
+pub use guest::{Guest, Refusal, View};
+pub use guests::{Guests, LEAVE_WITHIN, OpenError, Report};
 pub use lock::{LockError, TargetLock};
-pub use router::{Limits, Router, RouterError};
-pub use rows::{capacity, listing};
+pub use stay::{Next, Stay};
+pub use target::{KeepAlive, Limits, News, Setting, Sink, Target, Told};

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The rows of `GET /models`; `None` when none of them has a state that a router's rows have: a plain server, which is
 /// not ours to manage.
-pub fn listing(json: &Value) -> Option<Listing> {
+pub(crate) fn listing(json: &Value) -> Option<Listing> {
     let rows = json.get("data").or_else(|| json.get("models"))?.as_array()?;
     let known: Vec<Option<Seen>> = rows.iter().map(row).collect();
     if known.iter().all(Option::is_none) && !rows.is_empty() {
@@ -14,7 +14,7 @@ pub fn listing(json: &Value) -> Option<Listing> {
 }
 
 /// `max_instances` of `GET /props`: an integer of at least 1 is a capacity, 0 is without limit, all else is unknown.
-pub fn capacity(json: &Value) -> Capacity {
+pub(crate) fn capacity(json: &Value) -> Capacity {
     match json.get("max_instances").and_then(Value::as_u64).map(u32::try_from) {
         Some(Ok(0)) => Capacity::Unlimited,
         Some(Ok(n)) => Capacity::Of(n),

@@ -44,6 +44,8 @@ pub struct Seen {
     pub tags: Vec<String>,
     /// What it takes, where the server tells.
     pub sizes: Option<Sizes>,
+    /// Tokens of context that it has at most, where the server tells.
+    pub max_context: Option<u32>,
 }
 
 /// What a server has, in its own order; for a router, all that it could load too.
@@ -99,7 +101,8 @@ impl Phase {
 impl Seen {
     /// A row with nothing but a name.
     pub fn new(id: impl Into<String>, phase: Phase) -> Self {
-        Self { id: id.into(), aliases: Vec::new(), phase, instance: None, tags: Vec::new(), sizes: None }
+        let (aliases, tags) = (Vec::new(), Vec::new());
+        Self { id: id.into(), aliases, phase, instance: None, tags, sizes: None, max_context: None }
     }
 
     /// Whether `name` is its id or an alias, exactly.

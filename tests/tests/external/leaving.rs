@@ -1,29 +1,26 @@
 //! The way out: all servers at once, and one that is dead costs the others nothing.
 use crate::support::House;
-use motorpool_external::{Guest, Guests, LEAVE_WITHIN, Limits};
+use motorpool_external::{Guest, Guests, LEAVE_WITHIN, Limits, Target};
+use motorpool_residency::Kind;
 use motorpool_testkit::eventually;
 use std::{sync::Arc, time::Duration};
 
 /// Longer than any test runs: what waits for this waits for ever.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
-async fn owning(guests: &mut Guests, house: &House) -> Guest {
-    let router = house.router_within(Limits { look: FOR_EVER, ..Limits::default() });
-    let guest = guests.admit(router, house.setting(&[], &Arc::default()));
-    drop(guest.prepare("a").await.expect("it fits"));
-    assert_eq!(guest.owned().len(), 1);
-    guest
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn of_three_servers_the_dead_one_keeps_no_other_from_being_left_nor_us_from_leaving() {
     let houses = [House::open(1).await, House::open(1).await, House::open(1).await];
     // Whichever comes first in a walk over all, a dead one is before a live one.
     for n_dead in 0..houses.len() {
-        let mut guests = Guests::default();
-        let mut all = Vec::new();
-        for house in &houses {
-            all.push(owning(&mut guests, house).await);
+        let limits = Limits { look: FOR_EVER, ..Limits::of(Kind::Router) };
+        let target = |(n, house): (usize, &House)| Target { id: n.to_string(), ..house.target_within(limits) };
+        let targets = houses.iter().enumerate().map(target).collect();
+        let guests = Guests::open(targets, houses[0].setting(&Arc::default())).expect("no journal");
+        let all: Vec<&Guest> = guests.iter().collect();
+        for guest in &all {
+            drop(guest.prepare("a").await.expect("it fits"));
+            assert_eq!(guest.owned().len(), 1);
         }
         let dead = &houses[n_dead];
         dead.freeze();
@@ -46,9 +43,10 @@ async fn of_three_servers_the_dead_one_keeps_no_other_from_being_left_nor_us_fro
 #[tokio::test(flavor = "multi_thread")]
 async fn two_targets_on_one_server_share_what_is_ours_there() {
     let house = House::open(1).await;
-    let mut guests = Guests::default();
-    owning(&mut guests, &house).await;
-    let second = guests.admit(house.router_within(Limits::default()), house.setting(&[], &Arc::default()));
+    let targets = ["one", "two"].map(|id| Target { id: id.to_owned(), ..house.target(&[]) });
+    let guests = Guests::open(targets.to_vec(), house.setting(&Arc::default())).expect("no journal");
+    drop(guests.get("one").expect("opened").prepare("a").await.expect("it fits"));
+    let second = guests.get("two").expect("opened");
     drop(second.prepare("b").await.expect("what the first target loaded is ours, so it goes"));
     assert_eq!(house.residents().await, ["b"]);
 }

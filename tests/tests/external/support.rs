@@ -1,8 +1,8 @@
 //! A real router of our own, with models of a few hundred kilobytes, and a guest on it.
 use motorpool_devices::now;
-use motorpool_external::{Guest, Limits, News, Router, Setting};
+use motorpool_external::{Guest, Guests, Limits, News, Setting, Target, Told};
 use motorpool_gguf::write::Smoke;
-use motorpool_residency::{Claim, Listing, ProtectedSet, Role};
+use motorpool_residency::{Claim, Kind, ProtectedSet, Resident, Role};
 use motorpool_testkit::{Client, eventually};
 use motorpool_tests::e2e::installed;
 use motorpool_vocab::{Endpoint, ServerUrl};
@@ -66,13 +66,16 @@ impl House {
         format!("http://localhost:{}/v1", self.port).parse().expect("an address")
     }
 
-    /// A way to it that waits as long as `limits` say.
-    pub(crate) fn router_within(&self, limits: Limits) -> Router {
-        Router::new(&self.url(), http::HeaderMap::new(), None, limits).expect("plain HTTP")
+    /// It as a target that protects `configured`.
+    pub(crate) fn target(&self, configured: &[&str]) -> Target {
+        let claim = |model: &&str| Claim { model: (*model).to_owned(), role: Role::Chat };
+        let protected = ProtectedSet::Known(configured.iter().map(claim).collect());
+        Target { protected, ..Target::new("house", Kind::Router, self.url()) }
     }
 
-    fn router(&self) -> Router {
-        self.router_within(Limits::default())
+    /// The same, waiting as long as `limits` say.
+    pub(crate) fn target_within(&self, limits: Limits) -> Target {
+        Target { limits, ..self.target(&[]) }
     }
 
     /// From now on it takes connections and answers none.
@@ -90,27 +93,22 @@ impl House {
         kill(Pid::from_raw(id), signal).expect("it is ours");
     }
 
-    async fn list(&self) -> Option<Listing> {
-        self.router().list().await.ok()
+    async fn list(&self) -> Option<Vec<Resident>> {
+        let nobody = setting(self.folder.path(), &Arc::default());
+        let guests = Guests::open(vec![self.target(&[])], nobody).expect("no journal");
+        guests.get("house").expect("just opened").look().await.ok().map(|view| view.residents)
     }
 
     /// A process of ours would have one: with its own books, and the lock that all share.
     pub(crate) fn visit(&self, configured: &[&str]) -> Visit {
         let news = Arc::new(Mutex::new(Vec::new()));
-        Visit { guest: Guest::new(self.router(), self.setting(configured, &news)), news }
+        let guests = Guests::open(vec![self.target(configured)], self.setting(&news)).expect("no journal");
+        Visit { guest: guests.get("house").expect("just opened").clone(), news }
     }
 
-    /// A guest's setting that protects `configured` and tells `news`.
-    pub(crate) fn setting(&self, configured: &[&str], news: &Arc<Mutex<Vec<News>>>) -> Setting {
-        let told = Arc::clone(news);
-        let claim = |model: &&str| Claim { model: (*model).to_owned(), role: Role::Chat };
-        Setting {
-            run: self.folder.path().join("run"),
-            lock_within: Duration::from_mins(1),
-            protected: ProtectedSet::Known(configured.iter().map(claim).collect()),
-            now,
-            sink: Box::new(move |one| told.lock().expect("no panic").push(one)),
-        }
+    /// What guests need that tell `news`.
+    pub(crate) fn setting(&self, news: &Arc<Mutex<Vec<News>>>) -> Setting {
+        setting(self.folder.path(), news)
     }
 
     /// Somebody else loads `model`.
@@ -123,20 +121,26 @@ impl House {
 
     /// Somebody else unloads `model`.
     pub(crate) async fn unload_by_others(&self, model: &str) {
-        self.router().unload(model).await.expect("it goes");
+        let client = Client::new(Endpoint::Tcp(self.port));
+        let answer = client.post("/models/unload", &json!({ "model": model })).await.expect("it answers");
+        assert!(answer.status.is_success(), "{answer:?}");
+        let gone = async || (!self.residents().await.contains(&model.to_owned())).then_some(());
+        eventually("it goes", gone).await;
     }
 
     /// Waits until all of `wanted` are ready.
     pub(crate) async fn until_residents(&self, wanted: &[&str]) {
-        let ready = |listing: &Listing, model: &str| listing.find(model).is_some_and(|seen| seen.phase.is_ready());
-        let look = async || self.list().await.filter(|listing| wanted.iter().all(|model| ready(listing, model)));
+        let ready = |all: &[Resident], model: &str| {
+            all.iter().any(|one| one.seen.is_called(model) && one.seen.phase.is_ready())
+        };
+        let look = async || self.list().await.filter(|all| wanted.iter().all(|model| ready(all, model)));
         eventually("the models are there", look).await;
     }
 
     /// Who is resident, by name.
     pub(crate) async fn residents(&self) -> Vec<String> {
-        let listing = self.router().list().await.expect("it answers");
-        listing.residents().map(|seen| seen.id.clone()).collect()
+        let all = self.list().await.expect("it answers");
+        all.into_iter().map(|one| one.seen.id).collect()
     }
 }
 
@@ -144,9 +148,9 @@ impl Visit {
     /// What was told since the last time: kinds of notices, changes with their model.
     pub(crate) fn told(&self) -> Vec<String> {
         let news = std::mem::take(&mut *self.news.lock().expect("no panic"));
-        let text = |one: News| match one {
-            News::Notice(notice) => notice.kind.as_str().to_owned(),
-            News::Mutation(change) => format!("{:?} {}", change.kind, change.model),
+        let text = |one: News| match one.what {
+            Told::Notice(notice) => notice.kind.as_str().to_owned(),
+            Told::Mutation(change) => format!("{:?} {}", change.kind, change.model),
         };
         news.into_iter().map(text).collect()
     }
@@ -154,6 +158,17 @@ impl Visit {
     /// What is ours.
     pub(crate) fn owned(&self) -> Vec<String> {
         self.guest.owned().into_iter().map(|owned| owned.model).collect()
+    }
+}
+
+fn setting(folder: &Path, news: &Arc<Mutex<Vec<News>>>) -> Setting {
+    let told = Arc::clone(news);
+    Setting {
+        run: folder.join("run"),
+        journal: None,
+        lock_within: Duration::from_mins(1),
+        now,
+        sink: Arc::new(move |one| told.lock().expect("no panic").push(one)),
     }
 }
 

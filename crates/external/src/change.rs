@@ -1,0 +1,145 @@
+//! [`Host`]: one target's server, and how changes of it are carried out: what `residency` says is next is performed, what
+//! happened is reported back, until it is done.
+use crate::{
+    common::Common,
+    error::ServerError,
+    server::{Load, Server},
+    target::Target,
+};
+use motorpool_residency::{
+    After, By, Carry, Decided, Ending, Failure, Happened, Kind, Mutation, MutationKind, Resident, Step,
+};
+use std::sync::Arc;
+
+/// One target's server, with what we know together.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) target: Target,
+    pub(crate) server: Server,
+    pub(crate) common: Arc<Common>,
+}
+
+/// What is to be resident in the end.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// What the caller calls it.
+    pub(crate) model: String,
+    /// What its server calls it.
+    pub(crate) wire: String,
+    /// Tokens to load it with instead of the configured ones.
+    pub(crate) context: Option<u32>,
+}
+
+/// A plan under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Under {
+    pub(crate) carry: Carry,
+    pub(crate) step: Step,
+}
+
+/// Who performs the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loader {
+    /// We, by a call of its own.
+    Us,
+    /// The request, when it is sent.
+    Request,
+}
+
+impl Host {
+    /// Performs all steps that are ours, and answers with the first that is not: the load by the request, or the end.
+    pub(crate) async fn carry_out(&self, wanted: &mut Wanted, mut under: Under, loader: Loader) -> Under {
+        self.common.distrust(self.server.key());
+        loop {
+            let happened = match &under.step {
+                Step::Done(_) => return under,
+                Step::Load if loader == Loader::Request => return under,
+                Step::Evict(victim) => self.evict(&victim.seen.id).await,
+                Step::Load => self.load(wanted).await,
+                Step::Restore(gone) => self.restore(gone).await,
+                Step::Confirm => Happened::Well(self.server.list().await.ok()),
+            };
+            self.report(&mut under, happened);
+        }
+    }
+
+    /// Takes what happened in, and tells what came of it.
+    pub(crate) fn report(&self, under: &mut Under, happened: Happened) {
+        under.step = under.carry.on_happened(happened);
+        under.carry.take_mutations().into_iter().for_each(|change| self.common.tell_change(&self.target, change));
+        under.carry.take_notices().into_iter().for_each(|notice| self.common.tell(&self.target, notice));
+    }
+
+    /// The wanted model is there: for a while nobody needs to look.
+    pub(crate) fn trust(&self, wanted: &Wanted) {
+        self.common.trust(self.server.key(), (&wanted.model, &wanted.wire), Decided::Resident);
+    }
+
+    /// Gives back what nobody used for a while. What cannot be unloaded stays: it goes by its own time.
+    pub(crate) async fn release(&self, stragglers: &[Resident]) {
+        for straggler in stragglers {
+            let model = &straggler.seen.id;
+            if self.server.unload(model).await.is_ok() {
+                self.common.forget(self.server.key(), model);
+                self.common.tell_change(&self.target, Mutation { kind: MutationKind::Evict, model: model.clone() });
+            }
+        }
+    }
+
+    async fn evict(&self, model: &str) -> Happened {
+        match self.server.unload(model).await {
+            Ok(()) => {
+                self.common.forget(self.server.key(), model);
+                Happened::Well(None)
+            }
+            Err(why) => Happened::Badly(why.failure(), self.server.list().await.ok()),
+        }
+    }
+
+    async fn load(&self, wanted: &mut Wanted) -> Happened {
+        let before = self.server.list().await.ok();
+        let loaded = self.server.load(Load { model: &wanted.wire, context: wanted.context }).await;
+        if let Ok(Some(instance)) = &loaded {
+            wanted.wire.clone_from(instance);
+        }
+        self.loaded(&wanted.wire, (before, loaded)).await
+    }
+
+    async fn restore(&self, gone: &Resident) -> Happened {
+        let before = self.server.list().await.ok();
+        let loaded = self.server.restore(gone).await;
+        let name = loaded.as_ref().ok().cloned().flatten().unwrap_or_else(|| gone.seen.id.clone());
+        self.loaded(&name, (before, loaded)).await
+    }
+
+    /// What is resident after our load of `name` and was not before is ours.
+    async fn loaded(&self, name: &str, (before, loaded): (After, Result<Option<String>, ServerError>)) -> Happened {
+        let after = self.server.list().await.ok();
+        let instance = match loaded {
+            Ok(instance) => instance,
+            Err(why) => return Happened::Badly(why.failure(), after),
+        };
+        let seen = after.as_ref().and_then(|listing| listing.residents().find(|seen| seen.is_called(name)));
+        if after.is_some() && seen.is_none() {
+            let why = "the server loaded the model, and has it no more".to_owned();
+            return Happened::Badly(Failure::Other(why), after);
+        }
+        // LM Studio names the instance that it made; without a name nothing is ours there.
+        let is_named = self.target.kind != Kind::LmStudio || instance.is_some();
+        let was_there = before.is_none_or(|listing| listing.holds(name));
+        if let Some(seen) = seen.filter(|_| is_named && !was_there) {
+            self.common.take(self.server.key(), seen, By::Us);
+        }
+        Happened::Well(after)
+    }
+}
+
+impl Under {
+    /// How it ended, if it did.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        match &self.step {
+            Step::Done(ending) => Some(ending.clone()),
+            Step::Evict(_) | Step::Load | Step::Restore(_) | Step::Confirm => None,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! [`Common`]: what all guests of this process know together, whatever target they belong to: what is ours and in use,
+//! what is trusted, what was told, and what an earlier run left.
+//!
+//! It is keyed by server, so that two targets on one server share it. A change of what is ours is written down at once.
+use crate::{
+    journal::Journal,
+    target::{News, Setting, Target, Told},
+};
+use motorpool_residency::{Book, By, Decided, Kind, Listing, Mutation, Notice, Owned, Repeats, Seen, Trusted};
+use motorpool_vocab::TargetKey;
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+use tokio::sync::watch;
+
+/// What they know together.
+pub(crate) struct Common {
+    pub(crate) setting: Setting,
+    own: Mutex<Own>,
+    /// Counts requests that ended.
+    ended: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+pub(crate) struct Own {
+    pub(crate) book: Book,
+    trusted: Trusted,
+    /// What the trusted model is called by its server.
+    wires: HashMap<TargetKey, String>,
+    repeats: Repeats,
+    journal: Journal,
+    /// What an earlier run wrote down, of servers that were not listed yet.
+    left: Vec<Owned>,
+    /// Each LM Studio's target, and the instances that it was last seen with.
+    seen: HashMap<TargetKey, (String, Vec<String>)>,
+}
+
+impl std::fmt::Debug for Common {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Common").field("setting", &self.setting).finish_non_exhaustive()
+    }
+}
+
+impl Common {
+    /// With what the journal has.
+    pub(crate) fn open(setting: Setting) -> io::Result<Self> {
+        let (journal, left) = Journal::open(setting.journal.clone())?;
+        let own = Own { journal, left, ..Own::default() };
+        Ok(Self { setting, own: Mutex::new(own), ended: watch::Sender::new(0) })
+    }
+
+    pub(crate) fn own(&self) -> MutexGuard<'_, Own> {
+        // What a panic left is still a list of names.
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a notice on, unless it was told lately.
+    pub(crate) fn tell(&self, target: &Target, notice: Notice) {
+        if self.own().repeats.is_news((self.setting.now)(), &target.id, &notice) {
+            self.send(target, Told::Notice(Box::new(notice)));
+        }
+    }
+
+    /// Sends a change on; each is news.
+    pub(crate) fn tell_change(&self, target: &Target, change: Mutation) {
+        self.send(target, Told::Mutation(change));
+    }
+
+    fn send(&self, target: &Target, what: Told) {
+        (self.setting.sink)(News { target: target.id.clone(), server: target.kind, what });
+    }
+
+    /// What `model` is called there, if what was decided about it still holds.
+    pub(crate) fn trusted(&self, key: &TargetKey, model: &str) -> Option<String> {
+        let own = self.own();
+        own.trusted.get((self.setting.now)(), key, model)?;
+        Some(own.wires.get(key).cloned().unwrap_or_else(|| model.to_owned()))
+    }
+
+    /// What was decided about `model`, which its server calls `wire`, holds for a while.
+    pub(crate) fn trust(&self, key: &TargetKey, (model, wire): (&str, &str), decided: Decided) {
+        let mut own = self.own();
+        own.trusted.put((self.setting.now)(), key, (model, decided));
+        own.wires.insert(key.clone(), wire.to_owned());
+    }
+
+    /// Nothing is trusted about this server any more.
+    pub(crate) fn distrust(&self, key: &TargetKey) {
+        self.own().trusted.forget(key);
+    }
+
+    /// What the server has: some of what was ours is gone, some of what an earlier run left is taken over.
+    pub(crate) fn observe(&self, (target, key): (&Target, &TargetKey), listing: &Listing) {
+        let mut own = self.own();
+        own.book.observe(key, listing);
+        let (of_it, others): (Vec<Owned>, Vec<Owned>) =
+            std::mem::take(&mut own.left).into_iter().partition(|owned| owned.key == *key);
+        own.left = others;
+        own.book.take_over(key, &of_it, listing);
+        if target.kind == Kind::LmStudio {
+            let instances = listing.residents().map(|seen| seen.id.clone()).collect();
+            own.seen.insert(key.clone(), (target.id.clone(), instances));
+        }
+        own.write();
+    }
+
+    /// The other hosts of LM Studio, and the instances that each was last seen with.
+    pub(crate) fn elsewhere(&self, key: &TargetKey) -> Vec<(String, Vec<String>)> {
+        self.own().seen.iter().filter(|(at, _)| *at != key).map(|(_, seen)| seen.clone()).collect()
+    }
+
+    /// `seen` became ours.
+    pub(crate) fn take(&self, key: &TargetKey, seen: &Seen, by: By) {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |past| past.as_secs());
+        let (model, instance) = (seen.id.clone(), seen.instance.clone());
+        let mut own = self.own();
+        own.book.own(Owned { key: key.clone(), model, instance, since, by });
+        own.write();
+    }
+
+    /// Changes what is ours, and writes it down.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
+        let mut own = self.own();
+        let changed = change(&mut own.book);
+        own.write();
+        changed
+    }
+
+    /// Servers that an earlier run left something on, and that were not listed since.
+    pub(crate) fn left(&self) -> BTreeSet<TargetKey> {
+        self.own().left.iter().map(|owned| owned.key.clone()).collect()
+    }
+
+    /// A release forgets ownership, mark and cache entry.
+    pub(crate) fn forget(&self, key: &TargetKey, model: &str) {
+        let mut own = self.own();
+        own.book.forget(key, model);
+        own.trusted.forget(key);
+        own.write();
+    }
+
+    /// A request begins to use `model`, or to wait for it.
+    pub(crate) fn begin(&self, key: &TargetKey, model: &str) {
+        self.own().book.begin(key, model);
+    }
+
+    /// It ended.
+    pub(crate) fn end(&self, key: &TargetKey, model: &str) {
+        self.own().book.end((self.setting.now)(), key, model);
+        self.ended.send_modify(|n| *n = n.wrapping_add(1));
+    }
+
+    /// Changes whenever a request ended.
+    pub(crate) fn ended(&self) -> watch::Receiver<u64> {
+        self.ended.subscribe()
+    }
+
+    /// Why what is ours could not be written down.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.own().journal.trouble().map(str::to_owned)
+    }
+}
+
+impl Own {
+    /// A server that was not listed yet keeps what was written down of it.
+    fn write(&mut self) {
+        self.journal.write(self.book.entries().chain(&self.left));
+    }
+}

@@ -1,0 +1,177 @@
+//! [`Server`]: the three kinds behind one face, for whoever carries a plan out.
+use crate::{
+    call::{Body, CallError, Caller},
+    error::ServerError,
+    lmstudio::{LmStudio, Shelf, Tier},
+    ollama::Ollama,
+    router::Router,
+    target::Target,
+};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use motorpool_residency::{Capacity, Kind, Listing, Resident, Variant};
+use motorpool_vocab::TargetKey;
+
+/// One server, by its kind.
+#[derive(Clone, Debug)]
+enum Adapter {
+    Router(Router),
+    Ollama(Ollama),
+    LmStudio(LmStudio),
+}
+
+/// One server.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    adapter: Adapter,
+    caller: Caller,
+    root: String,
+    key: TargetKey,
+}
+
+/// What a look shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub(crate) listing: Listing,
+    /// LM Studio's catalogue and its tier.
+    pub(crate) catalogue: Option<(Tier, Vec<Variant>)>,
+}
+
+/// What a load is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load<'a> {
+    pub(crate) model: &'a str,
+    /// LM Studio: tokens instead of the configured ones.
+    pub(crate) context: Option<u32>,
+}
+
+impl Server {
+    /// The server of `target`; nothing is connected yet.
+    pub(crate) fn new(target: &Target) -> Result<Self, CallError> {
+        let caller = Caller::new(&target.url, target.headers.clone(), target.key.as_ref())?;
+        let adapter = match target.kind {
+            Kind::Router => Adapter::Router(Router::new(target, caller.clone())),
+            Kind::Ollama => Adapter::Ollama(Ollama::new(target, caller.clone())),
+            Kind::LmStudio => Adapter::LmStudio(LmStudio::new(target, caller.clone())),
+        };
+        Ok(Self { adapter, caller, root: target.url.root(), key: target.url.key() })
+    }
+
+    /// Which server it is.
+    pub(crate) fn key(&self) -> &TargetKey {
+        &self.key
+    }
+
+    /// What it has.
+    pub(crate) async fn look(&self) -> Result<Look, ServerError> {
+        Ok(match &self.adapter {
+            Adapter::Router(router) => Look { listing: router.list().await?, catalogue: None },
+            Adapter::Ollama(ollama) => Look { listing: ollama.list().await?, catalogue: None },
+            Adapter::LmStudio(studio) => {
+                let Shelf { tier, variants, listing } = studio.shelf().await?;
+                Look { listing, catalogue: Some((tier, variants)) }
+            }
+        })
+    }
+
+    /// The same, without what only a decision needs.
+    pub(crate) async fn list(&self) -> Result<Listing, ServerError> {
+        Ok(self.look().await?.listing)
+    }
+
+    /// What it offers, loaded or not, by what a request names it.
+    pub(crate) async fn models(&self) -> Result<Vec<String>, ServerError> {
+        match &self.adapter {
+            Adapter::Router(router) => Ok(router.list().await?.rows.into_iter().map(|seen| seen.id).collect()),
+            Adapter::Ollama(ollama) => ollama.models().await,
+            Adapter::LmStudio(studio) => {
+                Ok(studio.shelf().await?.variants.into_iter().map(|variant| variant.key).collect())
+            }
+        }
+    }
+
+    /// How much it takes; only routers tell.
+    pub(crate) async fn capacity(&self) -> Capacity {
+        match &self.adapter {
+            Adapter::Router(router) => router.capacity().await,
+            Adapter::Ollama(_) | Adapter::LmStudio(_) => Capacity::Unknown,
+        }
+    }
+
+    /// Whether we ask for loads there, or leave them to the request itself.
+    pub(crate) fn loads_explicitly(&self, look: &Look) -> bool {
+        match &self.adapter {
+            Adapter::Router(_) | Adapter::Ollama(_) => true,
+            Adapter::LmStudio(studio) => {
+                studio.loads_explicitly() && look.catalogue.as_ref().is_some_and(|(tier, _)| *tier == Tier::V1)
+            }
+        }
+    }
+
+    /// Tokens of context that our loads are configured to ask for.
+    pub(crate) fn context(&self) -> Option<u32> {
+        match &self.adapter {
+            Adapter::Router(_) | Adapter::Ollama(_) => None,
+            Adapter::LmStudio(studio) => studio.context(),
+        }
+    }
+
+    /// Loads and waits until it is done; one that is there is done. Answers with the instance, where the server names it.
+    pub(crate) async fn load(&self, load: Load<'_>) -> Result<Option<String>, ServerError> {
+        match &self.adapter {
+            Adapter::Router(router) => router.load(load.model).await.map(|()| None),
+            Adapter::Ollama(ollama) => ollama.load(load.model).await.map(|()| None),
+            Adapter::LmStudio(studio) => studio.load(load.model, load.context).await,
+        }
+    }
+
+    /// Loads `gone` again.
+    pub(crate) async fn restore(&self, gone: &Resident) -> Result<Option<String>, ServerError> {
+        // On LM Studio an instance is loaded by its key.
+        let by_key = gone.seen.aliases.first().filter(|_| matches!(self.adapter, Adapter::LmStudio(_)));
+        self.load(Load { model: by_key.unwrap_or(&gone.seen.id), context: None }).await
+    }
+
+    /// Unloads and waits until it left; one that is not there is done.
+    pub(crate) async fn unload(&self, model: &str) -> Result<(), ServerError> {
+        match &self.adapter {
+            Adapter::Router(router) => router.unload(model).await,
+            Adapter::Ollama(ollama) => ollama.unload(model).await,
+            Adapter::LmStudio(studio) => studio.unload(model).await,
+        }
+    }
+
+    /// Waits until `model` answers, whoever loads it.
+    pub(crate) async fn until_ready(&self, model: &str) -> Result<(), ServerError> {
+        match &self.adapter {
+            Adapter::Router(router) => router.until_ready(model).await,
+            // They list only what is loaded.
+            Adapter::Ollama(_) | Adapter::LmStudio(_) => Ok(()),
+        }
+    }
+
+    /// Says to Ollama how long `model` stays from now on.
+    pub(crate) async fn keep(&self, model: &str) {
+        if let Adapter::Ollama(ollama) = &self.adapter {
+            // It is there, and its server's own time holds when ours is not heard.
+            drop(ollama.load(model).await);
+        }
+    }
+
+    /// Whether uses have to be followed by [`Self::keep`].
+    pub(crate) fn is_kept_by_use(&self) -> bool {
+        matches!(self.adapter, Adapter::Ollama(_))
+    }
+
+    /// Sends a caller's request, whose URI is a path below the server's root. A router is told not to load for it.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, CallError> {
+        let path = request.uri().path();
+        let asked = request.uri().query().unwrap_or_default().split('&');
+        let kept = asked.filter(|part| !part.is_empty() && part.split('=').next() != Some("autoload"));
+        let autoload = matches!(self.adapter, Adapter::Router(_)).then_some("autoload=0");
+        let query: Vec<&str> = kept.chain(autoload).collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        let url = format!("{}{path}{mark}{}", self.root, query.join("&"));
+        self.caller.send(&url, request).await
+    }
+}
