@@ -131,6 +131,11 @@ impl Catalog {
         self.aliases.insert(DEFAULT.into(), id.clone());
     }
 
+    /// Whether `name` is an id or an alias as it is, not by a `*`.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.exact(name).is_some()
+    }
+
     fn exact(&self, name: &str) -> Option<&ModelId> {
         let by_id = ModelId::new(name).ok().and_then(|id| self.models.get_key_value(&id)).map(|(id, _)| id);
         by_id.or_else(|| self.aliases.get(name))

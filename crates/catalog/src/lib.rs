@@ -59,7 +59,7 @@ pub use launch::{Batch, FlashAttention, LaunchValues};
 pub use listen::Listen;
 pub use manifest::{
     HeaderRule, LogClass, Manifest, PathRule, Probe, Probes, Program, Progress, Ready, ReportKind, SlotsView, Stop,
-    StopSignal, Transport,
+    StopSignal, Transport, always_passes,
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
 pub use quantity::{BudgetText, budget_from_env, duration_from_text};

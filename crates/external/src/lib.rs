@@ -38,6 +38,8 @@ mod server;
 mod stay;
 mod target;
 
+pub use motorpool_residency as residency;
+
 pub use call::{Body, CallError, Cause, Key};
 pub use error::ServerError;
 pub use guest::{Guest, Refusal, View};

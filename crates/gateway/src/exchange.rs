@@ -14,7 +14,7 @@ use crate::{
     family::{Caller, ErrorForm},
     headers,
     loading::{is_event_stream, write_stream_headers},
-    refusals::{cause_of_death, failure_of},
+    refusals::cause_of_death,
     relay::{Broken, Manner, Relay, next_bytes},
     retain::{Replay, Retained},
     splice::Splice,
@@ -80,7 +80,7 @@ impl Job {
 
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
         let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
-        let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
+        let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(context.refusal(refusal)))?;
         let to = (lease.spawn(), lease.endpoint());
         let sent = context.upstream.send(to, &self.path_and_query, |uri| self.request(uri, lease.slot())).await;
         let (head, body) = match sent {
@@ -125,7 +125,7 @@ impl Job {
             Ok(first) => first,
             Err(broken) => return Err(died(context, &lease, broken).await),
         };
-        if self.must_be_wrapped(&head) {
+        if must_be_wrapped(&self.caller, &head) {
             let document = begin_of(first, &mut body, limits.between_frames).await;
             return Err(Attempt::Failed(Failure::of_engine(head.status, &document)));
         }
@@ -141,25 +141,24 @@ impl Job {
         }
         Ok(response)
     }
+}
 
-    /// Whether this is an error in a form that no client of the API reads: a plain text, a page, another API's JSON.
-    fn must_be_wrapped(&self, head: &response::Parts) -> bool {
-        let is_json =
-            head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
-        let is_error = head.status.is_client_error() || head.status.is_server_error();
-        is_error
-            && match self.caller.family.traits().errors {
-                // Its own words.
-                ErrorForm::Numbered => false,
-                // Its JSON has the members of OpenAI's.
-                ErrorForm::Coded => !is_json,
-                ErrorForm::Typed | ErrorForm::Text => true,
-            }
-    }
+/// Whether this is an error in a form that no client of the API reads: a plain text, a page, another API's JSON.
+pub(crate) fn must_be_wrapped(caller: &Caller, head: &response::Parts) -> bool {
+    let is_json = head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
+    let is_error = head.status.is_client_error() || head.status.is_server_error();
+    is_error
+        && match caller.family.traits().errors {
+            // Its own words.
+            ErrorForm::Numbered => false,
+            // Its JSON has the members of OpenAI's.
+            ErrorForm::Coded => !is_json,
+            ErrorForm::Typed | ErrorForm::Text => true,
+        }
 }
 
 /// As much of an error document as is read for its message.
-async fn begin_of(first: Option<Bytes>, body: &mut Incoming, within: Duration) -> Vec<u8> {
+pub(crate) async fn begin_of(first: Option<Bytes>, body: &mut Incoming, within: Duration) -> Vec<u8> {
     let mut document = first.map(Vec::from).unwrap_or_default();
     while document.len() < DOCUMENT_BYTES
         && let Ok(Some(more)) = next_bytes(body, within).await

@@ -10,6 +10,7 @@ use crate::{
     headers,
     loading::{self, CommitAfter, Told},
     models::Standing,
+    outside::{self, Chosen},
     raw,
     receive::{Expected, Form, Received, check_purpose, receive},
     route::{Served, Way},
@@ -41,7 +42,13 @@ pub(crate) async fn by_table(
     let expected = Expected { form: Form::Routed, model: named, purpose, asker: patient.as_ref().unwrap_or(&asker) };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
-    let model = context.choose(named.into_iter().chain(found.model()))?;
+    let model = match context.choose_any(named.into_iter().chain(found.model()).collect()).await? {
+        Chosen::Own(model) => model,
+        Chosen::Foreign(foreign) => {
+            asker.check_names(&[&foreign.wire, &foreign.qualified()])?;
+            return outside::by_table(context, foreign, (served, head), (received, asker)).await;
+        }
+    };
     asker.check_model(&model)?;
     check_purpose(&model, purpose)?;
     let manifest = context.manifest(&model);
@@ -134,7 +141,7 @@ async fn answer(
     received: Received,
     after: CommitAfter,
 ) -> Result<Response<ReplyBody>, Failure> {
-    let told = Told { handle: context.handle.clone(), model: job.model.clone(), caller: job.caller.clone() };
+    let told = Told { handle: context.handle.clone(), model: Some(job.model.clone()), caller: job.caller.clone() };
     let context = Arc::clone(context);
     let reply = Box::pin(async move {
         // Until the lease is asked for, the model stays wanted by this.
@@ -150,7 +157,7 @@ fn speaks_llama_server(manifest: &Manifest) -> bool {
 }
 
 /// Only who asked for a stream can be told anything before the reply.
-fn commit_after(
+pub(crate) fn commit_after(
     context: &Context,
     headers: &HeaderMap,
     found: &Findings,

@@ -128,7 +128,7 @@ impl Rights {
         let sees = has(Scope::Read) || has(Scope::Manage);
         let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let may = match path.strip_prefix("/api/motorpool/v1/") {
-            Some("plan") => sees,
+            Some("plan" | "residency/plan") => sees,
             Some(_) if looks => sees,
             Some(_) => has(Scope::Manage),
             None if path.starts_with("/v1/models") => has(Scope::Inference) || sees,
@@ -145,6 +145,12 @@ impl Rights {
     /// Whether the model is one of its own.
     pub(crate) fn may_use(&self, model: &Model) -> bool {
         self.key.models.is_empty() || self.key.models.iter().any(|id| id == model.id.as_str())
+    }
+
+    /// Whether a model that goes by these names is one of its own.
+    pub(crate) fn may_use_any<S: AsRef<str>>(&self, names: &[S]) -> bool {
+        let is = |id: &String| names.iter().any(|name| name.as_ref() == id);
+        self.key.models.is_empty() || self.key.models.iter().any(is)
     }
 
     /// K2. Given back when it is dropped.

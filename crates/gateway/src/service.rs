@@ -9,6 +9,7 @@ use crate::{
     keys::{NOT_ITS_MODEL, Place, Rights},
     models,
     origin::{self, Asker},
+    outside::{self, Chosen},
     raw,
     route::{Route, area_of, family_of, route},
 };
@@ -99,13 +100,19 @@ impl Service {
             }
             Route::Root => Ok(root()),
             Route::Properties => Ok(json(StatusCode::OK, &models::properties(context))),
-            Route::Models => Ok(json(StatusCode::OK, &models::list(context, |model| may_use(&request, model)))),
+            Route::Models => Ok(json(StatusCode::OK, &models::list(context, request.extensions().get()))),
             Route::Model(name) => {
-                let model = context.choose([raw::decoded(name).as_str()])?;
-                if !may_use(&request, &model) {
-                    return Err(Failure::NotAllowed(NOT_ITS_MODEL));
-                }
-                Ok(json(StatusCode::OK, &models::row(context, &model, &context.handle.snapshot())))
+                let name = raw::decoded(name);
+                let row = match context.mean(&name)? {
+                    Chosen::Own(model) if may_use(&request, &model) => {
+                        models::row(context, &model, &context.handle.snapshot())
+                    }
+                    Chosen::Foreign(foreign) if may_use_any(&request, &[&foreign.wire, &foreign.qualified()]) => {
+                        outside::row(context, &foreign, &name)
+                    }
+                    _ => return Err(Failure::NotAllowed(NOT_ITS_MODEL)),
+                };
+                Ok(json(StatusCode::OK, &row))
             }
             Route::Health if context.handle.is_turning() => Ok(state(StatusCode::OK, "ok")),
             Route::Health => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "stuck")),
@@ -142,6 +149,10 @@ fn held(reply: Response<ReplyBody>, place: Option<Place>) -> Response<ReplyBody>
 
 fn may_use(request: &Request<Incoming>, model: &Model) -> bool {
     request.extensions().get::<Rights>().is_none_or(|rights| rights.may_use(model))
+}
+
+fn may_use_any(request: &Request<Incoming>, names: &[&str]) -> bool {
+    request.extensions().get::<Rights>().is_none_or(|rights| rights.may_use_any(names))
 }
 
 /// A failure as a response.

@@ -1,5 +1,5 @@
 //! What the gateway is told at its start.
-use crate::{origin::Allowed, retain::BodyLimits};
+use crate::{origin::Allowed, outside::Outside, retain::BodyLimits};
 use motorpool_catalog::{Config, Defaults, Limits, Loading};
 use std::{path::PathBuf, time::Duration};
 
@@ -18,6 +18,10 @@ pub struct GatewaySettings {
     pub spool_dir: PathBuf,
     /// The file of access keys; `None`: there are none.
     pub keys: Option<PathBuf>,
+    /// Model servers that somebody else runs, in the order of the configuration.
+    pub outside: Vec<Outside>,
+    /// How long a request waits there for others of ours to finish.
+    pub drain_wait: Duration,
     /// The addresses served, for people.
     pub listen: Vec<String>,
 }
@@ -35,6 +39,8 @@ impl GatewaySettings {
             defaults: config.defaults.clone(),
             spool_dir,
             keys: None,
+            outside: Vec::new(),
+            drain_wait: config.pool.drain_wait,
             listen: Vec::new(),
         }
     }
