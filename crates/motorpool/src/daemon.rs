@@ -3,7 +3,7 @@
 //! ```text
 //! directories ─► state lock, settled journal, the loop ─► listeners ─► gateway
 //!                                                                        │ SIGTERM, SIGINT, POST …/shutdown
-//! exit 0 ◄─ everything ended ◄─ drained, at most `shutdown.grace` ◄──────┘ a second signal: at once
+//! exit 0 ◄─ external servers left ◄─ everything ended ◄─ drained, at most `shutdown.grace` ◄──┘ a second signal: at once
 //! ```
 //!
 //! Until everything has ended it goes on answering: 503 to new work, and its state to operators.
@@ -14,6 +14,7 @@ use crate::{
     disk,
     engine::{self, calibrate::calibration_of, devices::Keep, discover},
     exit::{Exit, Failure, chain},
+    external::Externals,
     host,
     listen::{self, Bound},
     log, machine,
@@ -218,6 +219,7 @@ async fn doors(settings: &Settings) -> Result<Vec<(Bound, String)>, Failure> {
 #[derive(Debug)]
 pub(crate) struct Daemon {
     handle: PoolHandle,
+    externals: Externals,
     gateway: JoinHandle<()>,
     stop: watch::Sender<bool>,
     /// Somebody on the control socket wants us to end.
@@ -249,7 +251,9 @@ impl Daemon {
             listen::bind_unix(&control).map_err(|error| listen::cannot(&Listen::Unix(control.clone()), &error))?;
         listeners.push(Listener::Control(bound));
         let (stop, stopped) = watch::channel(false);
-        let told = GatewaySettings { listen: addresses.clone(), ..gateway_settings(dirs, &settings.config)? };
+        let externals = Externals::open(dirs, &settings.config, &handle)?;
+        let (listen, outside) = (addresses.clone(), externals.outside());
+        let told = GatewaySettings { listen, outside, ..gateway_settings(dirs, &settings.config)? };
         let gateway = Gateway::new(handle.clone(), settings.catalog.clone(), told);
         let asked = gateway.shutdown_asked();
         let gateway = tokio::spawn(gateway.serve(listeners, stopped));
@@ -263,7 +267,7 @@ impl Daemon {
         }
         let notifier = Notifier::begin(&handle, &addresses);
         let grace = settings.config.shutdown.grace;
-        Ok(Self { handle, gateway, stop, asked, addresses, control, grace, notifier })
+        Ok(Self { handle, externals, gateway, stop, asked, addresses, control, grace, notifier })
     }
 
     /// Where it serves, as people write it.
@@ -297,7 +301,7 @@ impl Daemon {
         self.notifier.stopping().await;
         tracing::info!("stopping: running requests have {} s", self.grace.as_secs());
         tokio::select! {
-            _ = tokio::time::timeout(self.grace, self.handle.retire()) => {}
+            _ = tokio::time::timeout(self.grace, async { tokio::join!(self.handle.retire(), self.externals.quiet()) }) => {}
             () = signals.stop() => tracing::info!("stopping at once"),
         }
         tokio::select! {
@@ -312,6 +316,8 @@ impl Daemon {
         let _ = self.stop.send(true);
         let _ = fs::remove_file(&self.control);
         let _ = tokio::time::timeout(LAST_BYTES_WITHIN, self.gateway).await;
+        // Nobody asks for anything any more, so nothing is loaded again behind us.
+        self.externals.leave().await;
     }
 }
 

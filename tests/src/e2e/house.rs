@@ -129,9 +129,17 @@ impl House {
     /// # Panics
     /// When `device` is something else.
     pub fn add_device(&mut self, id: &str, total: &str) {
-        let device = toml::Table::from_iter([("id", id), ("total", total)].map(|(k, v)| (k.to_owned(), v.into())));
-        let devices = self.config.entry("device").or_insert_with(|| toml::Value::Array(vec![]));
-        devices.as_array_mut().expect("a list").push(device.into());
+        self.add("device", [("id", id.into()), ("total", total.into())]);
+    }
+
+    /// Adds a `[[list]]` with these keys.
+    ///
+    /// # Panics
+    /// When `list` is something else.
+    pub fn add<'a>(&mut self, list: &str, keys: impl IntoIterator<Item = (&'a str, toml::Value)>) {
+        let table: toml::Table = keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let tables = self.config.entry(list).or_insert_with(|| toml::Value::Array(vec![]));
+        tables.as_array_mut().expect("a list").push(table.into());
     }
 
     /// Leaves a key to its default.

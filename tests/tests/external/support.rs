@@ -4,7 +4,7 @@ use motorpool_external::{Guest, Guests, Limits, News, Setting, Target, Told};
 use motorpool_gguf::write::Smoke;
 use motorpool_residency::{Claim, Kind, ProtectedSet, Resident, Role};
 use motorpool_testkit::{Client, eventually};
-use motorpool_tests::e2e::installed;
+use motorpool_tests::e2e::{self, installed};
 use motorpool_vocab::{Endpoint, ServerUrl};
 use nix::{
     sys::signal::{Signal, kill},
@@ -60,6 +60,14 @@ impl House {
         let house = Self { folder, process, port };
         eventually("the router answers", async || house.list().await).await;
         house
+    }
+
+    /// The model server that a daemon of `house` knows as `id`, with more keys.
+    pub(crate) fn enter(&self, house: &mut e2e::House, id: &str, more: &[(&'static str, &str)]) {
+        let url = format!("http://127.0.0.1:{}", self.port);
+        let keys = [("id", id), ("kind", "llama-cpp-router"), ("url", &url)];
+        let more = more.iter().map(|(key, value)| (*key, (*value).into()));
+        house.add("external", keys.map(|(key, value)| (key, value.into())).into_iter().chain(more));
     }
 
     fn url(&self) -> ServerUrl {
