@@ -3,7 +3,7 @@
 //! A name is tried as an id, then as an alias, then against the aliases with a `*`; of several that fit, the one with
 //! the most plain characters wins, ties by id. Names are compared as they are, case included.
 use crate::{
-    ConfigError, Fault, Manifest, Model,
+    Config, ConfigError, Confinement, Fault, Manifest, Model,
     document::Step,
     names::{nearest, nearest_many},
     template::Value,
@@ -58,6 +58,17 @@ impl Catalog {
         }
         catalog.globs.sort_by_key(|(glob, id)| (usize::MAX - plain_chars(glob), id.clone()));
         Ok(catalog)
+    }
+
+    /// The same where the engines that `config` says so of are held to no sandbox.
+    #[must_use]
+    pub fn confined_by(mut self, config: &Config) -> Self {
+        for (name, settings) in &config.engines {
+            if let (Confinement::Off, Some(manifest)) = (settings.sandbox, self.manifests.get_mut(name)) {
+                Arc::make_mut(manifest).sandbox = None;
+            }
+        }
+        self
     }
 
     fn add_manifest(&mut self, manifest: Manifest) -> Result<(), ConfigError> {

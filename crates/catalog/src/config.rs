@@ -2,7 +2,7 @@
 //!
 //! Every section and every key may be left out. A key stands here only once something obeys it.
 use crate::{
-    Catalog, ConfigError, Fault, Listen,
+    Catalog, ConfigError, Confinement, Fault, Listen,
     capacity::{Capacity, Device, check_devices},
     care::{BreakerSettings, HealthSettings},
     document::{Origin, Step},
@@ -325,6 +325,8 @@ pub struct EngineSettings {
     /// Absolute path of the program, used before any that is searched for.
     #[serde(deserialize_with = "program")]
     pub program: Option<PathBuf>,
+    /// Whether it is held to the sandbox of its manifest (`on`).
+    pub sandbox: Confinement,
     /// Where this was written.
     #[serde(skip)]
     pub(crate) origin: Origin,

@@ -36,6 +36,7 @@ mod quantity;
 mod refused;
 mod replicas;
 mod report;
+mod sandbox;
 mod state;
 mod template;
 
@@ -66,6 +67,7 @@ pub use quantity::{BudgetText, budget_from_env, duration_from_text};
 pub use refused::{Instead, RefusedArg};
 pub use replicas::{MOST_REPLICAS, Replicas};
 pub use report::{Heard, Slots};
+pub use sandbox::{Confinement, Place, Sandbox, TcpUse};
 pub use state::{SessionState, SessionStateSettings, StateCall, StateCalls};
 pub use template::{Arg, Template};
 

@@ -7,6 +7,7 @@ use crate::{
     document::{Origin, Step},
     names::nearest,
     quantity::{self, checked},
+    sandbox::Sandbox,
     state::StateCalls,
     template::Value,
 };
@@ -91,6 +92,8 @@ pub struct Manifest {
     pub slots: Option<SlotsView>,
     /// How it writes what a slot holds to a file and reads it back, when it can.
     pub session_state: Option<StateCalls>,
+    /// What it may do to the machine, where the kernel has Landlock; without it, what its user may.
+    pub sandbox: Option<Sandbox>,
     /// The requests that a caller with the right to inference may send it.
     pub paths: Vec<PathRule>,
     /// Headers of requests that it may see beside those that every engine may.

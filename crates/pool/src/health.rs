@@ -433,6 +433,43 @@ mod tests {
         assert_eq!(health.step(at(1044), &TERMS), Step::Ask(Probe::Liveness));
     }
 
+    /// One that fails requests, which was asked for an inference at 1010.
+    fn suspect(since: u64, why: Why) -> Health {
+        let standing = Standing::Suspect { since: at(since), why, late: None };
+        Health { standing, asked: Some(Probe::Inference), asked_at: at(1010), ..ready() }
+    }
+
+    #[test]
+    fn an_answer_that_nobody_waits_for_says_nothing() {
+        let mut health = suspect(1010, Why::Mute);
+        assert!(!health.hear(at(1011), Probe::Liveness, Probed::Missed), "H3");
+        assert!(health.hear(at(1012), Probe::Inference, Probed::Missed));
+        assert_eq!((health.misses, health.standing), (0, Standing::Condemned { since: at(1012) }));
+        assert!(!health.hear(at(1013), Probe::Inference, Probed::Well(None)), "it was answered");
+        assert_eq!(health.standing, Standing::Condemned { since: at(1012) });
+    }
+
+    #[test]
+    fn a_verdict_is_of_the_suspicion_that_it_was_asked_for() {
+        // It recovered meanwhile, and came under another one.
+        let mut health = suspect(1020, Why::Fails);
+        health.hear(at(1025), Probe::Inference, Probed::Failed);
+        assert_eq!(health.standing, suspect(1020, Why::Fails).standing, "H5");
+        let mut health = suspect(1010, Why::Fails);
+        health.hear(at(1025), Probe::Inference, Probed::Failed);
+        assert_eq!(health.standing, Standing::Condemned { since: at(1025) });
+    }
+
+    #[test]
+    fn what_moves_speaks_for_an_engine_that_was_still_and_not_for_one_that_fails() {
+        for (why, condemned) in [(Why::Still, false), (Why::Mute, false), (Why::Fails, true)] {
+            let mut health = suspect(1010, why);
+            health.look(at(1011), moved(1), Taken::Some);
+            health.hear(at(1012), Probe::Inference, Probed::Failed);
+            assert_eq!(health.standing == Standing::Condemned { since: at(1012) }, condemned, "{why:?}");
+        }
+    }
+
     #[test]
     fn three_misses_in_a_row_make_it_suspect_and_progress_between_them_does_not() {
         let mut health = ready();

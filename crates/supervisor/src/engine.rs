@@ -5,7 +5,7 @@
 //!       └──────────────────────── anything fails: nothing of it is left, gone written ─────────────────────┘
 //! ```
 use crate::{
-    JournalError, KeeperProgram, LaunchError, LockError, StateLock,
+    Fence, JournalError, KeeperProgram, LaunchError, LockError, StateLock,
     cgroup::Cgroup,
     journal::{Charge, Intent, Journal},
     launch::{Blocked, Heard, Kept},
@@ -73,6 +73,8 @@ pub struct EngineOrder {
     pub log: Option<PathBuf>,
     /// Where it will listen, when on a unix socket.
     pub socket: Option<PathBuf>,
+    /// What it is held to.
+    pub fence: Option<Fence>,
 }
 
 /// A running engine. Dropping it kills the tree; its entry in the journal then stays for the next supervisor.
@@ -143,8 +145,8 @@ impl Launcher {
         if let Some(path) = order.socket {
             remove_socket(&path).map_err(|source| LaunchError::OldSocket { path, source })?;
         }
-        let EngineOrder { program, args, environment, cwd, log, .. } = order;
-        self.keeper.start(Launch { nonce, program, args, environment, cwd, log, group }).await
+        let EngineOrder { program, args, environment, cwd, log, fence, .. } = order;
+        self.keeper.start(Launch { nonce, program, args, environment, cwd, log, group, fence }).await
     }
 
     fn intent_of(&self, order: &EngineOrder, nonce: &Nonce, group: Option<&Path>) -> Intent {

@@ -1,8 +1,11 @@
 //! Output becomes lines, and the last of them are remembered.
+use crate::redact::is_safe_cut;
 use std::collections::VecDeque;
 
 /// A longer line is cut here, so that one without end takes no memory.
 pub(crate) const MAX_LINE: usize = 8 << 10;
+/// So many bytes before its end, it is cut where no secret is cut.
+const LOOK_BACK: usize = 2 << 10;
 
 /// Cuts a stream into lines. A carriage return ends a line too (progress bars redraw with it), `\r\n` ends one.
 #[derive(Debug, Default)]
@@ -42,7 +45,10 @@ impl Lines {
         // No character is torn: the cut waits for the first byte of the next one, four bytes at most.
         let continues = byte & 0b1100_0000 == 0b1000_0000;
         if self.partial.len() >= MAX_LINE && (!continues || self.partial.len() >= MAX_LINE + 4) {
-            self.finish_line(on_line);
+            let end = self.partial.len();
+            let cut = (end - LOOK_BACK..=end).rev().find(|at| is_safe_cut(&self.partial[..*at])).unwrap_or(end);
+            on_line(&self.partial[..cut]);
+            self.partial.drain(..cut);
         }
         self.partial.push(byte);
     }

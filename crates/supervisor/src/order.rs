@@ -1,15 +1,18 @@
 //! [`order_of`]: what a planned launch is as a command line, and the line that tells of it.
 use crate::{
-    EngineOrder,
+    EngineOrder, Fence,
     address::{Address, address},
     driver::Workshop,
     state_files::Folder,
 };
-use motorpool_catalog::{LaunchValues, Manifest};
+use motorpool_catalog::{LaunchValues, Manifest, Sandbox, TcpUse};
 use motorpool_pool::{Launch, Split};
 use motorpool_vocab::{Endpoint, Spawn};
 use serde::Serialize;
-use std::ffi::OsStr;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 /// How a child is started that serves there and keeps contexts of its sessions in `folder`.
 pub(crate) fn order_of(
@@ -19,7 +22,8 @@ pub(crate) fn order_of(
 ) -> EngineOrder {
     let Launch { key, model, facts, plan, claim, .. } = launch;
     let mut values = LaunchValues::new(model, facts.model_path.clone(), endpoint.clone(), workshop.empty.clone());
-    values.sessions_dir = folder.map(Folder::path);
+    let sessions = folder.map(Folder::path);
+    values.sessions_dir.clone_from(&sessions);
     values.context_per_slot = plan.context_per_slot;
     values.slots = plan.slots;
     plan.kv.as_str().clone_into(&mut values.kv_type);
@@ -33,6 +37,11 @@ pub(crate) fn order_of(
     }
     let parent = |name: &str| workshop.environment.get(OsStr::new(name)).cloned();
     let environment = manifest.environment(&parent, &values);
+    let temporary =
+        environment.iter().find(|(name, _)| name == "TMPDIR").map_or("/tmp".into(), |(_, path)| path.into());
+    let given = [Some(workshop.run.clone()), sessions, Some(temporary)];
+    let home = parent("HOME").map(PathBuf::from);
+    let fence = manifest.sandbox.as_ref().map(|sandbox| fence(sandbox, endpoint, (given, home.as_deref())));
     let socket = if let Endpoint::Unix(path) = endpoint { Some(path.clone()) } else { None };
     EngineOrder {
         spawn,
@@ -44,7 +53,19 @@ pub(crate) fn order_of(
         cwd: workshop.run.clone(),
         log: None,
         socket,
+        fence,
     }
+}
+
+/// What it is held to: its manifest's word, and what it is given.
+fn fence(sandbox: &Sandbox, endpoint: &Endpoint, (given, home): ([Option<PathBuf>; 3], Option<&Path>)) -> Fence {
+    let named = sandbox.write.iter().filter_map(|place| place.path(home));
+    let own = match endpoint {
+        Endpoint::Tcp(port) => vec![*port],
+        Endpoint::Unix(_) => vec![],
+    };
+    let ports = (sandbox.tcp == TcpUse::Own).then_some(own);
+    Fence { write: given.into_iter().flatten().chain(named).collect(), ports }
 }
 
 /// Where its layers go. A whole whose parts are not known takes everything that its engine can put there.

@@ -48,6 +48,17 @@ pub(crate) struct Launch {
     pub(crate) log: Option<PathBuf>,
     /// The control group to make for it, if one can be made.
     pub(crate) group: Option<PathBuf>,
+    /// What it is held to.
+    pub(crate) fence: Option<Fence>,
+}
+
+/// What the kernel lets a tree do, where it has Landlock. It reads and runs whatever its user may.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fence {
+    /// It writes below these, or to them. What is not there is passed over.
+    pub write: Vec<PathBuf>,
+    /// It listens on these ports and connects to none; `None`: as it likes.
+    pub ports: Option<Vec<u16>>,
 }
 
 /// How an engine is asked to end.
@@ -154,6 +165,7 @@ impl Launch {
         put_text(&self.cwd, out);
         put_option(self.log.as_ref(), put_text, out);
         put_option(self.group.as_ref(), put_text, out);
+        put_option(self.fence.as_ref(), Fence::write, out);
     }
 
     fn read(payload: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -165,7 +177,27 @@ impl Launch {
             cwd: payload.os_text()?.into(),
             log: payload.option(Reader::os_text)?.map(PathBuf::from),
             group: payload.option(Reader::os_text)?.map(PathBuf::from),
+            fence: payload.option(Fence::read)?,
         })
+    }
+}
+
+impl Fence {
+    fn write(&self, out: &mut Vec<u8>) {
+        put_list(&self.write, |place, out| put_text(place, out), out);
+        put_option(
+            self.ports.as_ref(),
+            |ports, out| put_list(ports, |port, out| put_u32((*port).into(), out), out),
+            out,
+        );
+    }
+
+    fn read(payload: &mut Reader<'_>) -> Result<Self, WireError> {
+        fn port(payload: &mut Reader<'_>) -> Result<u16, WireError> {
+            u16::try_from(payload.u32()?).map_err(|_| WireError::Value)
+        }
+        let write = payload.list(Reader::os_text)?.into_iter().map(PathBuf::from).collect();
+        Ok(Self { write, ports: payload.option(|payload| payload.list(port))? })
     }
 }
 
@@ -261,8 +293,9 @@ mod tests {
             os_text(),
             option::of(os_text()),
             option::of(os_text()),
+            option::of((vec(os_text(), 0..3), option::of(vec(any::<u16>(), 0..3)))),
         )
-            .prop_map(|(nonce, program, args, environment, cwd, log, group)| Launch {
+            .prop_map(|(nonce, program, args, environment, cwd, log, group, fence)| Launch {
                 nonce: Nonce::of(&nonce).expect("32 digits"),
                 program: program.into(),
                 args,
@@ -270,6 +303,8 @@ mod tests {
                 cwd: cwd.into(),
                 log: log.map(PathBuf::from),
                 group: group.map(PathBuf::from),
+                fence: fence
+                    .map(|(write, ports)| Fence { write: write.into_iter().map(PathBuf::from).collect(), ports }),
             })
     }
 

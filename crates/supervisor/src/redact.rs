@@ -2,7 +2,7 @@
 //!
 //! Boundary: one pass over one line, without a regular expression, for the keeper's sake. A value is what follows `bearer`,
 //! `api_key=` and the like, or a token that says by its first letters what it is (`hf_`, `sk-`). Lines are whole when they
-//! come here, however the pipe cut them; a secret in the middle of a line that was cut for its length alone is the exception.
+//! come here, however the pipe cut them; one that is too long was cut beside secrets, unless one of more than 2 KiB is there.
 use std::borrow::Cow;
 
 /// What stands for a secret.
@@ -33,6 +33,17 @@ pub(crate) fn redacted(line: &[u8]) -> Cow<'_, [u8]> {
     }
     kept.extend_from_slice(&line[copied..]);
     Cow::Owned(kept)
+}
+
+/// Whether a line that is cut after `before` has no secret, and no label of one, on both sides of the cut.
+pub(crate) fn is_safe_cut(before: &[u8]) -> bool {
+    let is_end = |byte: &u8| byte.is_ascii() && !is_of_token(*byte);
+    let word = &before[..before.iter().rposition(|byte| !is_between(*byte)).map_or(0, |at| at + 1)];
+    let ends_in = |label: &&[u8]| {
+        let from = word.len().checked_sub(label.len());
+        from.is_some_and(|from| word[from..].eq_ignore_ascii_case(label))
+    };
+    before.last().is_some_and(is_end) && !LABELS.iter().any(ends_in)
 }
 
 /// Where the secret is that the word at `at` is or tells of.
@@ -73,7 +84,7 @@ fn is_of_token(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lines::{Lines, lossy};
+    use crate::lines::{Lines, MAX_LINE, lossy};
     use proptest::prelude::*;
 
     fn clean(line: &str) -> String {
@@ -116,6 +127,18 @@ mod tests {
                 lines.feed(chunk, &mut |line| out.push(lossy(&redacted(line))));
             }
             prop_assert_eq!(out.last().map(String::as_str), Some("key [redacted] end"));
+        }
+
+        #[test]
+        fn no_secret_passes_where_a_line_is_cut_for_its_length(n in MAX_LINE - 80..MAX_LINE + 8, secret in prop_oneof![
+            Just("sk-0123456789abcdef0123"), Just("Authorization: Bearer 0123456789abcdef"), Just("{\"api-key\": \"0123456789\"}"),
+        ]) {
+            let text = format!("{} {secret} {}\n", "word ".repeat(n / 5), "more ".repeat(MAX_LINE));
+            let (mut lines, mut out) = (Lines::default(), Vec::new());
+            lines.feed(text.as_bytes(), &mut |line| out.push(lossy(&redacted(line))));
+            let out = out.concat();
+            prop_assert!(!out.contains("0123") && out.contains("[redacted]"), "{}", secret);
+            prop_assert_eq!(out.matches("word ").count() + out.matches("more ").count(), n / 5 + MAX_LINE, "nothing else is lost");
         }
 
         #[test]

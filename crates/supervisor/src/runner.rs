@@ -75,7 +75,8 @@ pub async fn run(
 ) -> Result<ToolExit, RunError> {
     let nonce = Nonce::draw().map_err(LaunchError::Nonce)?;
     let Tool { program, args, environment, cwd, timeout } = tool.clone();
-    let launch = Launch { nonce, program: program.clone(), args, environment, cwd, log: None, group: None };
+    let launch =
+        Launch { nonce, program: program.clone(), args, environment, cwd, log: None, group: None, fence: None };
     let mut kept = keeper.start(launch).await?.go().await?;
     let in_time = timeout_or_never(timeout, until_gone(&mut kept, &mut on_line)).await;
     let Some(Gone { code, signal, tail, .. }) = in_time else {

@@ -133,6 +133,16 @@ pub(crate) fn drop_clean_file_pages() {
     }
 }
 
+/// The version of Landlock that this kernel has; `None`: it has none, or it is switched off.
+pub fn landlock_version() -> Option<u32> {
+    const ASK_VERSION: u32 = 1;
+    let nothing = std::ptr::null::<libc::c_void>();
+    #[expect(unsafe_code, reason = "no wrapper asks for the version alone")]
+    // SAFETY: with this flag the call reads no memory and makes nothing.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0_usize, ASK_VERSION) };
+    u32::try_from(version).ok().filter(|version| *version > 0)
+}
+
 /// Ends a forked child that did not come to exec, without running anything that the parent registered.
 pub(crate) fn exit_now(code: i32) -> ! {
     #[expect(unsafe_code, reason = "std::process::exit would run the parent's exit handlers")]

@@ -167,6 +167,23 @@ async fn an_engine_whose_port_was_taken_is_started_again_with_others_and_its_cal
 }
 
 #[tokio::test]
+async fn an_engine_is_held_to_its_sandbox_unless_the_operator_says_otherwise() {
+    for (setting, held) in [(None, "1"), (Some("off"), "0")] {
+        let mut house = House::new();
+        let a = house.fake("a", &Behaviour::default());
+        if let Some(setting) = setting {
+            house.set("engine.llama-server.sandbox", setting);
+        }
+        let daemon = house.start().await;
+        assert_serves(&daemon, "a").await;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", a.starts()[0].pid)).expect("it lives");
+        let gains_none = status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:")).map(str::trim);
+        assert_eq!(gains_none, Some(held), "{setting:?}");
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn an_engine_that_knows_only_ports_is_served_over_one() {
     let mut house = House::new();
     house.over_a_port();

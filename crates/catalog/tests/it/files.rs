@@ -1,11 +1,11 @@
 //! What whole files say, and what silence means.
 use motorpool_catalog::{
-    Abandon, Budget, Capability, Capacity, Config, ContextWish, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, HostShape,
-    Listen, LogFormat, LogLevel, Model, ModelSource, OnCpuFallback, OnDeadline, Policy, Profile, Replicas, Source,
-    Spillover, Transport, parse_config, parse_host, parse_manifest, parse_model, shipped,
+    Abandon, Budget, Capability, Capacity, Catalog, Config, ContextWish, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE,
+    HostShape, Listen, LogFormat, LogLevel, Model, ModelSource, OnCpuFallback, OnDeadline, Policy, Profile, Replicas,
+    Source, Spillover, TcpUse, Transport, parse_config, parse_host, parse_manifest, parse_model, shipped,
 };
 use motorpool_vocab::{Bytes, FailureClass};
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 fn env(name: &str) -> Option<String> {
     (name == "HOME").then(|| "/home/ann".into())
@@ -246,4 +246,18 @@ fn the_shipped_model_is_pinned_to_its_file() {
     assert_eq!((gemma.context, gemma.slots), (Some(ContextWish::Tokens(8192)), Some(2)));
     let terms = gemma.license.as_ref().expect("it has terms");
     assert!(terms.text.contains("Gemma is provided under and subject to the Gemma Terms of Use"), "{terms:?}");
+}
+
+#[test]
+fn the_shipped_engine_is_held_to_a_sandbox_until_the_machine_says_otherwise() {
+    let (manifests, models) = shipped();
+    let catalog = Catalog::new(manifests, models).expect("unique");
+    let sandbox = |catalog: &Catalog| catalog.manifest("llama-server").expect("shipped").sandbox.clone();
+    let held = sandbox(&catalog.clone().confined_by(&config("[engine.llama-server]\nsandbox = \"on\""))).expect("one");
+    let home = Path::new("/home/ann");
+    let places: Vec<_> = held.write.iter().filter_map(|place| place.path(Some(home))).collect();
+    assert!(places.contains(&home.join(".cache")) && places.contains(&"/var/tmp".into()), "{places:?}");
+    assert!(held.write.iter().filter_map(|place| place.path(None)).all(|place| !place.starts_with(home)));
+    assert_eq!(held.tcp, TcpUse::Own);
+    assert_eq!(sandbox(&catalog.confined_by(&config("[engine.llama-server]\nsandbox = \"off\""))), None);
 }

@@ -1,6 +1,10 @@
 //! From fork to exec: what the engine's first process does while it is still our code.
-use super::output;
-use crate::{nonce, protocol::Launch, sys};
+use super::{fence, output};
+use crate::{
+    nonce,
+    protocol::{Fence, Launch},
+    sys,
+};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags},
@@ -66,6 +70,7 @@ struct Prepared {
     args: Vec<CString>,
     environment: Vec<CString>,
     cwd: CString,
+    fence: Option<Fence>,
 }
 
 /// The child's ends of the pipes.
@@ -130,6 +135,10 @@ fn exec_when_told(prepared: &Prepared, mut go: File, streams: [OwnedFd; 3], keep
     umask(Mode::from_bits_truncate(0o077));
     unistd::chdir(prepared.cwd.as_c_str())?;
     sys::reset_signals();
+    fence::limit();
+    if let Some(fence) = &prepared.fence {
+        fence::enter(fence)?;
+    }
     if go.read_exact(&mut [0]).is_err() {
         sys::exit_now(NOT_EXECUTED);
     }
@@ -146,7 +155,8 @@ impl Prepared {
         let all = given.map(|(name, value)| (name.as_os_str(), value.as_os_str())).chain([mark]);
         let environment = all.map(|(name, value)| c_text(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let cwd = c_text(launch.cwd.as_os_str().as_bytes())?;
-        Ok(Self { program, args, environment: environment.collect::<io::Result<_>>()?, cwd })
+        let environment = environment.collect::<io::Result<_>>()?;
+        Ok(Self { program, args, environment, cwd, fence: launch.fence.clone() })
     }
 }
 

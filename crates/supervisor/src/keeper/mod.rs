@@ -17,8 +17,9 @@
 //! reaped, adopted ones too.
 //!
 //! The tree is what is in the control group that was made for it, what descends from the keeper (its subreaper), and what
-//! holds the nonce. Resource limits, the sandbox, and the redaction of secrets in logs are left to later changes.
+//! holds the nonce. It writes no core, is the first to go when memory ends, and is held to its fence.
 mod child;
+mod fence;
 mod link;
 mod output;
 mod tree;

@@ -1,5 +1,6 @@
 //! Real processes under a real keeper.
 mod end;
+mod fences;
 mod groups;
 mod leftovers;
 mod output;

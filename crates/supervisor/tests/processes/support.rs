@@ -54,6 +54,7 @@ impl House {
             cwd: self.state.path().to_owned(),
             log: None,
             socket: None,
+            fence: None,
         }
     }
 

@@ -56,6 +56,20 @@ engines/x.toml:5:5: wrong type: integer `5`, expected a string, or a table with 
 }
 
 #[test]
+fn a_place_that_a_sandbox_cannot_name_is_shown() {
+    shows(
+        &manifest("[stop]\n", "[sandbox]\nwrite = [\"cache\"]\n[stop]\n"),
+        r#"
+engines/x.toml:21:10: `cache` is neither absolute nor below `~/`
+   |
+21 | write = ["cache"]
+   |          ^^^^^^^
+   = example: write = ["/var/tmp", "~/.cache"]
+"#,
+    );
+}
+
+#[test]
 fn a_bad_expression_or_class_is_shown() {
     shows(
         &manifest("'(?m)^version: (.+)$'", "'(?m)^version: (.+$'"),

@@ -1,6 +1,7 @@
 //! What the operating system allows: pure judgements over what was read of it ([`System`], read by [`System::read`]).
 use super::finding::Finding;
 use motorpool_devices::{Ram, observe_ram};
+use motorpool_supervisor::landlock_version;
 use motorpool_vocab::Bytes;
 use nix::{
     sys::resource::{Resource, getrlimit},
@@ -28,6 +29,8 @@ pub(super) struct System {
     /// 0 guesses, 1 always, 2 never more than there is.
     pub(super) overcommit: Option<u8>,
     pub(super) cgroup: Cgroup,
+    /// The version of Landlock, if the kernel has it.
+    pub(super) landlock: Option<u32>,
     pub(super) pid_space: PidSpace,
     pub(super) descriptors: Limit,
     pub(super) processes: Limit,
@@ -87,6 +90,7 @@ impl System {
             swap: kib("SwapTotal:").zip(kib("SwapFree:")).map(|(total, free)| Swap { total, free }),
             overcommit: overcommit.and_then(|text| text.trim().parse().ok()),
             cgroup: read_cgroup(),
+            landlock: landlock_version(),
             pid_space: match fs::read_link("/proc/self/ns/pid") {
                 Ok(space) if space == Path::new(FIRST_PID_SPACE) => PidSpace::Machine,
                 Ok(_) => PidSpace::Container,
@@ -104,6 +108,7 @@ impl System {
         findings.extend(self.swap.map(swap));
         findings.extend(self.overcommit.map(overcommit));
         findings.push(cgroup(&self.cgroup));
+        findings.push(sandbox(self.landlock));
         findings.push(limit("descriptors", &self.descriptors, FEW_DESCRIPTORS));
         findings.push(limit("processes", &self.processes, FEW_PROCESSES));
         findings.push(locked(&self.locked, locks));
@@ -187,6 +192,22 @@ fn cgroup(cgroup: &Cgroup) -> Finding {
     }
 }
 
+/// Version 4 is the first that knows of TCP.
+fn sandbox(landlock: Option<u32>) -> Finding {
+    const WHAT: &str = "sandbox";
+    match landlock {
+        None => Finding::note(
+            WHAT,
+            "this kernel has no Landlock: engines may write wherever their user may",
+            "nothing needs it; to have it, boot with `lsm=landlock,…`, or a kernel from 5.13 on that was built with it",
+        ),
+        Some(version) if version < 4 => {
+            Finding::good(WHAT, "Landlock holds engines to their files; TCP is left to them")
+        }
+        Some(_) => Finding::good(WHAT, "Landlock holds engines to their files and ports"),
+    }
+}
+
 fn limit(what: &'static str, limit: &Limit, few: u64) -> Finding {
     let (letter, directive) = if what == "descriptors" { ("n", "LimitNOFILE") } else { ("u", "LimitNPROC") };
     match limit {
@@ -234,6 +255,7 @@ pub(super) mod tests {
             swap: Some(Swap { total: Bytes::gib(8), free: Bytes::gib(8) }),
             overcommit: Some(0),
             cgroup: Cgroup::V2 { writable: Writable::Yes },
+            landlock: Some(6),
             pid_space: PidSpace::Machine,
             descriptors: Limit::At(1 << 20),
             processes: Limit::None,
@@ -244,6 +266,7 @@ pub(super) mod tests {
             swap: Some(Swap { total: Bytes::gib(8), free: Bytes::gib(1) }),
             overcommit: Some(2),
             cgroup: Cgroup::V2 { writable: Writable::No },
+            landlock: None,
             pid_space: PidSpace::Container,
             descriptors: Limit::At(256),
             processes: Limit::At(100),
@@ -254,6 +277,7 @@ pub(super) mod tests {
             swap: None,
             overcommit: None,
             cgroup: Cgroup::None,
+            landlock: Some(1),
             pid_space: PidSpace::Unknown,
             descriptors: Limit::Unreadable("not permitted".into()),
             processes: Limit::Unreadable("not permitted".into()),
@@ -271,7 +295,8 @@ pub(super) mod tests {
         let findings = all()[1].findings(Some("m"));
         assert!(findings.iter().all(|finding| finding.state == State::Good), "{findings:?}");
         let order: Vec<_> = findings.iter().map(|finding| finding.what).collect();
-        let expected = ["memory", "swap", "overcommit", "cgroup", "descriptors", "processes", "locked memory"];
+        let expected =
+            ["memory", "swap", "overcommit", "cgroup", "sandbox", "descriptors", "processes", "locked memory"];
         assert_eq!(order, expected);
     }
 
@@ -279,7 +304,7 @@ pub(super) mod tests {
     fn each_thing_that_is_short_is_a_note_of_its_own() {
         let notes = of(&all()[2], Some("m"));
         assert!(notes.iter().all(|(_, state)| *state == State::Note), "{notes:?}");
-        assert_eq!(notes.len(), 7);
+        assert_eq!(notes.len(), 8);
         let quiet = of(&all()[2], None);
         assert!(quiet.contains(&("locked memory", State::Good)), "nobody asks for it");
         let unknown = of(&all()[3], None);
