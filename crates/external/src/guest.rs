@@ -19,8 +19,8 @@ use crate::{
 };
 use motorpool_residency::{
     Action, Capacity, Carry, Catalogue, Decided, Decline, Detail, Ending, Facts, Failure, Keep, Kind, Lifecycle,
-    Notice, NoticeKind, Owned, Plan, Protection, Resident, Resolution, assess, clamp_context, decide, protection,
-    resolve,
+    Notice, NoticeKind, Owned, Owner, Plan, Protection, Resident, Resolution, assess, clamp_context, decide,
+    protection, resolve,
 };
 use motorpool_vocab::TargetKey;
 use std::{sync::Arc, time::Duration};
@@ -88,7 +88,15 @@ struct Case {
     wanted: Wanted,
     facts: Facts,
     loader: Loader,
+    unloads: Unloads,
     peers: Vec<String>,
+}
+
+/// Whether a server can be told to unload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unloads {
+    Yes,
+    No,
 }
 
 impl std::fmt::Debug for Guest {
@@ -250,7 +258,8 @@ impl Guest {
         };
         let loader = if host.server.loads_explicitly(look) { Loader::Us } else { Loader::Request };
         let wanted = Wanted { model: model.to_owned(), wire, context: None };
-        Ok(Case { wanted, facts, loader, peers })
+        let unloads = if look.unloads() { Unloads::Yes } else { Unloads::No };
+        Ok(Case { wanted, facts, loader, unloads, peers })
     }
 
     async fn act(&self, case: Case, action: Action, lock: Option<TargetLock>) -> Result<Settled, Refusal> {
@@ -262,7 +271,8 @@ impl Guest {
             }
             Action::Resident => {
                 self.tell_peers(&case);
-                if self.is_ours(&case.wanted.wire) {
+                let is_it = |one: &Resident| one.owner == Owner::Ours && one.seen.is_called(&case.wanted.wire);
+                if case.facts.residents.iter().any(is_it) {
                     host.server.keep(&case.wanted.wire).await;
                 }
                 host.trust(&case.wanted);
@@ -280,6 +290,8 @@ impl Guest {
             }
             Action::Delegate { release, fallback } => {
                 host.common.distrust(self.key());
+                // Who cannot unload makes no room.
+                let fallback = if case.unloads == Unloads::Yes { fallback } else { Vec::new() };
                 let (carry, step) = Carry::delegate(&case.wanted.wire, fallback);
                 let under = Under { carry, step };
                 if case.loader == Loader::Request {

@@ -45,6 +45,13 @@ pub(crate) struct Load<'a> {
     pub(crate) context: Option<u32>,
 }
 
+impl Look {
+    /// Whether the server can be told to load and unload; of LM Studio's, only the newest tier.
+    pub(crate) fn unloads(&self) -> bool {
+        self.catalogue.as_ref().is_none_or(|(tier, _)| *tier == Tier::V1)
+    }
+}
+
 impl Server {
     /// The server of `target`; nothing is connected yet.
     pub(crate) fn new(target: &Target) -> Result<Self, CallError> {
@@ -102,9 +109,7 @@ impl Server {
     pub(crate) fn loads_explicitly(&self, look: &Look) -> bool {
         match &self.adapter {
             Adapter::Router(_) | Adapter::Ollama(_) => true,
-            Adapter::LmStudio(studio) => {
-                studio.loads_explicitly() && look.catalogue.as_ref().is_some_and(|(tier, _)| *tier == Tier::V1)
-            }
+            Adapter::LmStudio(studio) => studio.loads_explicitly() && look.unloads(),
         }
     }
 

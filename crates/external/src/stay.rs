@@ -12,7 +12,7 @@ use crate::{
 };
 use http::{Request, Response};
 use hyper::body::Incoming;
-use motorpool_residency::{By, Ending, Failure, Happened, Kind, Pace, Phase, Seen, Step, Used, is_capacity_rejection};
+use motorpool_residency::{By, Ending, Failure, Happened, Kind, Pace, Seen, Step, Used, is_capacity_rejection};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -199,24 +199,24 @@ impl Guest {
     /// After the last use of `model` our time begins, not the one that the request left behind.
     fn keep_later(&self, model: &str) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let (guest, model) = (self.clone(), model.to_owned());
-        if guest.is_idle_and_ours(&model) {
-            runtime.spawn(async move {
-                // Under the lock, and only what is still ours: what was released meanwhile must not be loaded again.
-                let Ok(_lock) = guest.lock().await else { return };
-                let is_there = guest.host.server.list().await.is_ok_and(|listing| listing.holds(&model));
-                if is_there && guest.is_idle_and_ours(&model) {
-                    guest.host.server.keep(&model).await;
-                }
-            });
+        if self.owned().is_empty() {
+            return;
         }
+        let (guest, model) = (self.clone(), model.to_owned());
+        runtime.spawn(async move {
+            // Under the lock, and only what is still ours: what was released meanwhile must not be loaded again.
+            let Ok(_lock) = guest.lock().await else { return };
+            let Ok(listing) = guest.host.server.list().await else { return };
+            if listing.residents().find(|seen| seen.is_called(&model)).is_some_and(|seen| guest.is_idle_and_ours(seen))
+            {
+                guest.host.server.keep(&model).await;
+            }
+        });
     }
 
-    fn is_idle_and_ours(&self, model: &str) -> bool {
+    fn is_idle_and_ours(&self, seen: &Seen) -> bool {
         let own = self.host.common.own();
-        let seen = Seen::new(model, Phase::Loaded);
-        let is_ours = own.book.entries().any(|owned| owned.key == *self.key() && owned.model == model);
-        is_ours && matches!(own.book.used(self.key(), &seen), Used::Idle(_))
+        own.book.owned(self.key(), seen).is_some() && matches!(own.book.used(self.key(), seen), Used::Idle(_))
     }
 }
 

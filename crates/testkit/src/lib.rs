@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Tests steer phases by files, not by time: a [`Gate`] is a file that the engine waits for, a [`Switch`] a file
-//! that turns a fault on for as long as it exists.
+//! that turns a fault on for as long as it exists. Model servers that somebody else runs are in [`servers`].
 mod await_file;
 mod behaviour;
 mod binary;
@@ -20,6 +20,7 @@ mod client;
 pub mod corpus;
 mod eventually;
 mod model;
+pub mod servers;
 mod text;
 
 pub use await_file::await_file;

@@ -1,5 +1,10 @@
-//! We as guests on a real llama-server in router mode, with small real models.
+//! We as guests: on a real llama-server in router mode, with small real models, and on servers that look like Ollama and
+//! LM Studio.
+mod fakes;
 mod leaving;
+mod lmstudio;
+mod ollama;
 mod router;
 mod served;
+mod shared;
 mod support;

@@ -5,7 +5,7 @@ use motorpool_gguf::write::Smoke;
 use motorpool_residency::{Claim, Kind, ProtectedSet, Resident, Role};
 use motorpool_testkit::{Client, eventually};
 use motorpool_tests::e2e::{self, installed};
-use motorpool_vocab::{Endpoint, ServerUrl};
+use motorpool_vocab::{Endpoint, Now, ServerUrl};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -16,7 +16,10 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -27,10 +30,21 @@ pub(crate) struct House {
     port: u16,
 }
 
-/// A guest, and what it told.
+/// A process of ours: its guests, what they told, and a clock that can be put forward.
 pub(crate) struct Visit {
+    pub(crate) guests: Guests,
     pub(crate) guest: Guest,
     news: Arc<Mutex<Vec<News>>>,
+    folder: Option<tempfile::TempDir>,
+    clock: usize,
+}
+
+/// By how much each test's own clock is put forward, in nanoseconds.
+static FORWARD: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+
+/// The clock of the test that calls itself `N`; nobody puts 0 forward.
+fn clock<const N: usize>() -> Now {
+    now().after(Duration::from_nanos(FORWARD[N].load(Ordering::Relaxed)))
 }
 
 impl Drop for House {
@@ -111,7 +125,8 @@ impl House {
     pub(crate) fn visit(&self, configured: &[&str]) -> Visit {
         let news = Arc::new(Mutex::new(Vec::new()));
         let guests = Guests::open(vec![self.target(configured)], self.setting(&news)).expect("no journal");
-        Visit { guest: guests.get("house").expect("just opened").clone(), news }
+        let guest = guests.get("house").expect("just opened").clone();
+        Visit { guests, guest, news, folder: None, clock: 0 }
     }
 
     /// What guests need that tell `news`.
@@ -153,14 +168,62 @@ impl House {
 }
 
 impl Visit {
+    /// On the first of `targets`, with a clock of its own that can be put forward when `N` is not 0.
+    pub(crate) fn at<const N: usize>(targets: Vec<Target>) -> Self {
+        let (folder, news) = (tempfile::tempdir().expect("a temporary directory"), Arc::default());
+        let setting = Setting { now: clock::<N>, ..setting(folder.path(), &news) };
+        Self { clock: N, folder: Some(folder), ..Self::opened(targets, setting, news) }
+    }
+
+    /// The same, waiting for nobody's lock.
+    pub(crate) fn impatient(targets: Vec<Target>) -> Self {
+        let (folder, news) = (tempfile::tempdir().expect("a temporary directory"), Arc::default());
+        let setting = Setting { lock_within: Duration::ZERO, ..setting(folder.path(), &news) };
+        Self { folder: Some(folder), ..Self::opened(targets, setting, news) }
+    }
+
+    /// One whose locks and journal lie in `folder`.
+    pub(crate) fn below(folder: &Path, targets: Vec<Target>) -> Self {
+        let news = Arc::default();
+        let setting = Setting { journal: Some(folder.join("residency.jsonl")), ..setting(folder, &news) };
+        Self::opened(targets, setting, news)
+    }
+
+    fn opened(targets: Vec<Target>, setting: Setting, news: Arc<Mutex<Vec<News>>>) -> Self {
+        let guests = Guests::open(targets, setting).expect("a journal that can be read");
+        let guest = guests.iter().next().expect("a target").clone();
+        Self { guests, guest, news, folder: None, clock: 0 }
+    }
+
+    /// Puts its clock forward.
+    pub(crate) fn later(&self, by: Duration) {
+        assert_ne!(self.clock, 0, "this clock is everybody's");
+        let nanos = u64::try_from(by.as_nanos()).expect("a short time");
+        FORWARD[self.clock].fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Puts its clock forward past everything that is remembered for a while.
+    pub(crate) fn tomorrow(&self) {
+        self.later(Duration::from_hours(24));
+    }
+
+    /// Where its locks lie.
+    pub(crate) fn run(&self) -> PathBuf {
+        self.folder.as_ref().expect("a folder of its own").path().join("run")
+    }
+
     /// What was told since the last time: kinds of notices, changes with their model.
     pub(crate) fn told(&self) -> Vec<String> {
-        let news = std::mem::take(&mut *self.news.lock().expect("no panic"));
         let text = |one: News| match one.what {
             Told::Notice(notice) => notice.kind.as_str().to_owned(),
             Told::Mutation(change) => format!("{:?} {}", change.kind, change.model),
         };
-        news.into_iter().map(text).collect()
+        self.news().into_iter().map(text).collect()
+    }
+
+    /// The same, whole.
+    pub(crate) fn news(&self) -> Vec<News> {
+        std::mem::take(&mut *self.news.lock().expect("no panic"))
     }
 
     /// What is ours.
@@ -169,7 +232,8 @@ impl Visit {
     }
 }
 
-fn setting(folder: &Path, news: &Arc<Mutex<Vec<News>>>) -> Setting {
+/// What guests need, with their locks below `folder`.
+pub(crate) fn setting(folder: &Path, news: &Arc<Mutex<Vec<News>>>) -> Setting {
     let told = Arc::clone(news);
     Setting {
         run: folder.join("run"),

@@ -1,0 +1,138 @@
+//! A fake Ollama: models that come when they are asked for, and stay for as long as the last request said.
+use super::{Asked, Fake, Fault, Forgetting, Reply, chat, error, held};
+use serde_json::{Value, json};
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+/// Seconds that a model stays when a request does not say.
+const DEFAULT_KEEP_ALIVE: i64 = 300;
+
+/// A fake Ollama. Closed when it is dropped.
+#[derive(Debug)]
+pub struct FakeOllama {
+    fake: Fake,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    catalogue: Vec<String>,
+    residents: Vec<Resident>,
+    /// Of 100 bytes of a model, so many lie in graphics memory.
+    vram: u64,
+}
+
+#[derive(Debug)]
+struct Resident {
+    model: String,
+    keep_alive: i64,
+}
+
+impl FakeOllama {
+    /// One that could load each of `catalogue`.
+    pub async fn open(catalogue: &[&str]) -> io::Result<Self> {
+        let catalogue = catalogue.iter().map(|model| full(model)).collect();
+        let state = Arc::new(Mutex::new(State { catalogue, residents: Vec::new(), vram: 100 }));
+        let of_it = Arc::clone(&state);
+        let fake = Fake::open(Arc::new(move |asked, forgets| held(&of_it).answer(asked, forgets))).await?;
+        Ok(Self { fake, state })
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.fake.port
+    }
+
+    /// The next `n` requests to `path` fail so.
+    pub fn fail(&self, path: &str, fault: Fault, n: u32) {
+        self.fake.fail(path, fault, n);
+    }
+
+    /// What it was asked at `path`, in order.
+    pub fn asked(&self, path: &str) -> Vec<Asked> {
+        self.fake.asked(path)
+    }
+
+    /// What is in its memory, and for how many seconds after its last use.
+    pub fn residents(&self) -> Vec<(String, i64)> {
+        held(&self.state).residents.iter().map(|one| (one.model.clone(), one.keep_alive)).collect()
+    }
+
+    /// Somebody else's request loads `model`.
+    pub fn load(&self, model: &str) {
+        held(&self.state).keep(&full(model), DEFAULT_KEEP_ALIVE);
+    }
+
+    /// Somebody unloads `model`.
+    pub fn unload(&self, model: &str) {
+        held(&self.state).residents.retain(|one| one.model != full(model));
+    }
+
+    /// From now on only so many of a model's 100 bytes are in graphics memory.
+    pub fn spill(&self, vram: u64) {
+        held(&self.state).vram = vram;
+    }
+}
+
+/// A name without a tag is the one with `:latest`.
+fn full(model: &str) -> String {
+    if model.contains(':') { model.to_owned() } else { format!("{model}:latest") }
+}
+
+impl State {
+    fn answer(&mut self, asked: &Asked, forgets: Forgetting) -> Reply {
+        let reply = match (asked.method.as_str(), asked.path.as_str()) {
+            ("GET", "/api/ps") => self.ps(),
+            ("GET", "/api/tags") => {
+                let row = |model: &String| json!({"name": model, "model": model});
+                (200, json!({"models": self.catalogue.iter().map(row).collect::<Vec<_>>()}))
+            }
+            ("POST", "/api/generate") => self.generate(&asked.body),
+            ("POST", "/v1/chat/completions") => self.chat(&asked.body),
+            _ => error(404, "404 page not found"),
+        };
+        if forgets == Forgetting::Yes {
+            self.residents.clear();
+        }
+        reply
+    }
+
+    fn ps(&self) -> Reply {
+        let row = |one: &Resident| {
+            let digest = format!("digest of {}", one.model);
+            json!({"name": one.model, "model": one.model, "size": 100, "size_vram": self.vram, "digest": digest})
+        };
+        (200, json!({"models": self.residents.iter().map(row).collect::<Vec<_>>()}))
+    }
+
+    fn known(&self, body: &Value) -> Option<String> {
+        let model = full(body.get("model")?.as_str()?);
+        self.catalogue.contains(&model).then_some(model)
+    }
+
+    fn generate(&mut self, body: &Value) -> Reply {
+        let Some(model) = self.known(body) else { return error(404, "model not found") };
+        let keep_alive = body.get("keep_alive").and_then(Value::as_i64).unwrap_or(DEFAULT_KEEP_ALIVE);
+        if keep_alive == 0 {
+            self.residents.retain(|one| one.model != model);
+            return (200, json!({"model": model, "response": "", "done": true, "done_reason": "unload"}));
+        }
+        self.keep(&model, keep_alive);
+        (200, json!({"model": model, "response": "", "done": true, "done_reason": "load"}))
+    }
+
+    fn chat(&mut self, body: &Value) -> Reply {
+        let Some(model) = self.known(body) else { return error(404, "model not found") };
+        self.keep(&model, DEFAULT_KEEP_ALIVE);
+        chat(&model)
+    }
+
+    fn keep(&mut self, model: &str, keep_alive: i64) {
+        match self.residents.iter_mut().find(|one| one.model == model) {
+            Some(one) => one.keep_alive = keep_alive,
+            None => self.residents.push(Resident { model: model.to_owned(), keep_alive }),
+        }
+    }
+}
