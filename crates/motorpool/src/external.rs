@@ -13,7 +13,7 @@ use motorpool_catalog::{
 use motorpool_external::{Guests, KeepAlive, Key, LEAVE_WITHIN, Limits, News, OpenError, Setting, Target, Told};
 use motorpool_gateway::{Outside, Watch};
 use motorpool_residency::{Claim, Field, Kind, Level, Lifecycle, MutationKind, Notice, ProtectedSet, Role};
-use motorpool_supervisor::PoolHandle;
+use motorpool_supervisor::{LocalServer, PoolHandle};
 use motorpool_vocab::{EventKind, ExternalNotice, Fact};
 use serde_json::{Map, Value};
 use std::{fs, path::Path, sync::Arc};
@@ -97,6 +97,12 @@ impl Externals {
     }
 }
 
+/// Those on this machine, whose memory goes by their names.
+pub(crate) fn local(config: &Config) -> Vec<LocalServer> {
+    let here = config.external.iter().filter(|server| server.url.is_loopback());
+    here.map(|server| LocalServer { name: server.id.clone(), port: server.url.port() }).collect()
+}
+
 fn watched((server, guest): (&External, &motorpool_external::Guest)) -> Outside {
     Outside { config: Arc::new(server.clone()), watch: Arc::new(Watch::new(guest.clone())) }
 }
@@ -127,6 +133,7 @@ fn target(server: &External, protect: &[Protect]) -> Result<Target, ServerError>
         },
         protected: ProtectedSet::Known(claims(server, protect)),
         default_model: server.default_model.clone(),
+        asked: server.context,
         context: server.load.context_ceiling.unwrap_or(plain.context),
         keep_alive: match server.keep_alive {
             None => plain.keep_alive,
