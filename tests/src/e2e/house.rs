@@ -142,6 +142,15 @@ impl House {
         tables.as_array_mut().expect("a list").push(table.into());
     }
 
+    /// Sets a key of the last `[[list]]`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn add_to_last(&mut self, list: &str, key: &str, value: toml::Value) {
+        let table = self.config[list].as_array_mut().and_then(|tables| tables.last_mut()).expect("one");
+        table.as_table_mut().expect("a table").insert(key.to_owned(), value);
+    }
+
     /// Leaves a key to its default.
     pub fn unset(&mut self, key: &str) {
         let (table, key) = key.split_once('.').expect("a table and a key");

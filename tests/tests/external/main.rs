@@ -6,5 +6,6 @@ mod lmstudio;
 mod ollama;
 mod router;
 mod served;
+mod served_fakes;
 mod shared;
 mod support;

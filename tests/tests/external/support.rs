@@ -5,7 +5,7 @@ use motorpool_gguf::write::Smoke;
 use motorpool_residency::{Claim, Kind, ProtectedSet, Resident, Role};
 use motorpool_testkit::{Client, eventually};
 use motorpool_tests::e2e::{self, installed};
-use motorpool_vocab::{Endpoint, Now, ServerUrl};
+use motorpool_vocab::{Endpoint, Now, ServerUrl, TargetKey};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -82,6 +82,11 @@ impl House {
         let keys = [("id", id), ("kind", "llama-cpp-router"), ("url", &url)];
         let more = more.iter().map(|(key, value)| (*key, (*value).into()));
         house.add("external", keys.map(|(key, value)| (key, value.into())).into_iter().chain(more));
+    }
+
+    /// Which server it is.
+    pub(crate) fn key(&self) -> TargetKey {
+        self.url().key()
     }
 
     fn url(&self) -> ServerUrl {

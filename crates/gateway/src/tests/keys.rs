@@ -89,6 +89,13 @@ async fn a_key_may_do_what_its_scopes_say() {
         assert_eq!(house.get(status, &shown).await, view, "{key}");
         let path = "/api/motorpool/v1/models/none/load";
         assert_eq!(house.server.post(path, &shown, &json!({})).await.status, change, "{key}");
+        // Other people's servers: looked at, planned on, changed.
+        let residency = "/api/motorpool/v1/residency";
+        assert_eq!(house.get(residency, &shown).await, view, "{key}");
+        let plan = house.server.post(&format!("{residency}/plan"), &shown, &json!({"model": "none"})).await;
+        assert_eq!(plan.status, if view == 200 { 404 } else { 403 }, "{key}");
+        let release = house.server.post(&format!("{residency}/release"), &shown, &json!({})).await;
+        assert_eq!(release.status, if change == 404 { 200 } else { 403 }, "{key}");
     }
     let urgent = bearer("i") + "x-motorpool-priority: 1\r\n";
     assert_eq!(house.chat(&urgent).await, (403, "not_allowed".to_owned()));
