@@ -17,10 +17,12 @@ pub mod installed;
 pub mod journal;
 pub mod processes;
 pub mod raw;
+pub mod router;
 pub mod status;
 pub mod talk;
 
 pub use cards::Cards;
 pub use daemon::Daemon;
 pub use house::{House, Outcome};
+pub use router::{Router, Tap};
 pub use status::{Engine, Memory, Status};

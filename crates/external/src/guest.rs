@@ -196,12 +196,7 @@ impl Guest {
             if is_needed {
                 match self.lock().await {
                     Ok(taken) => lock = Some(taken),
-                    // Its holder changes something; what is there by a plain look can be used all the same.
-                    Err(busy) if self.is_there(model).await => {
-                        drop(busy);
-                        return Ok(Settled::at(model, model.to_owned()));
-                    }
-                    Err(busy) => return Err(busy.into()),
+                    Err(busy) => return self.without_lock(model, busy).await,
                 }
                 if let Some(settled) = self.trusted(model) {
                     return Ok(settled);
@@ -219,9 +214,12 @@ impl Guest {
         }
     }
 
-    async fn is_there(&self, model: &str) -> bool {
-        let listing = self.host.server.list().await;
-        listing.is_ok_and(|listing| listing.find(model).is_some_and(|seen| seen.phase.is_ready()))
+    /// Whoever holds the lock changes something; what is there by a plain look can be used all the same.
+    async fn without_lock(&self, model: &str, busy: LockError) -> Result<Settled, Refusal> {
+        let Ok(look) = self.host.server.look().await else { return Err(busy.into()) };
+        let wanted = self.case(model, &look).await?.wanted;
+        let is_ready = look.listing.find(&wanted.wire).is_some_and(|seen| seen.phase.is_ready());
+        if is_ready { Ok(Settled { wanted, under: None }) } else { Err(busy.into()) }
     }
 
     async fn case(&self, model: &str, look: &Look) -> Result<Case, Refusal> {
@@ -280,7 +278,8 @@ impl Guest {
             Action::Decline(why) => return Err(why.into()),
             Action::Wait { busy } => return Err(Refusal::InUse(busy)),
             Action::Await => {
-                // Nothing of ours changes: others' load is only waited for.
+                // Nothing of ours changes: others' load is only waited for, and keeps none of us from changing something.
+                drop(lock);
                 host.server.until_ready(&case.wanted.wire).await.map_err(|why| why.failure())?;
                 host.trust(&case.wanted);
             }

@@ -18,7 +18,7 @@
 //! | a request's use of it | `stay.rs` |
 //! | what all guests know together, written down | `common.rs`, `journal.rs` |
 //! | at most one of us changes a server | `lock.rs` |
-//! | the three kinds | `server.rs`: `router.rs` and its listing `rows.rs`, `ollama.rs`, `lmstudio.rs` |
+//! | the three kinds | `server.rs`: `router.rs` with its listing `rows.rs` and news `watch.rs`, `ollama.rs`, `lmstudio.rs` |
 //! | one request, bounded; where it may go | `call.rs`, `connect.rs` |
 mod call;
 mod change;
@@ -37,6 +37,7 @@ mod rows;
 mod server;
 mod stay;
 mod target;
+mod watch;
 
 pub use motorpool_residency as residency;
 

@@ -1,20 +1,18 @@
 //! A llama.cpp router: its listing, its capacity, one load, one unload, each idempotent and bounded.
 //!
-//! A load answers before its result is there, so it is watched: by polling, until the row is ready, failed, or stands
-//! still for too long. An unload is watched until the row left the resident states.
+//! A load answers before its result is there, so it is watched: by the router's news where it has any, else by polling,
+//! until the row is ready, failed, or stands still for too long. An unload is watched until the row left the resident
+//! states.
 use crate::{
     call::{Answer, Caller},
     error::{ServerError, checked, refused},
     rows,
     target::{Limits, Target},
+    watch::{Progress, Watch},
 };
 use motorpool_residency::{Capacity, Listing, Phase, Seen};
 use serde_json::json;
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
-
-/// From one look at a load or an unload to the next.
-const PAUSE: Duration = Duration::from_millis(500);
+use tokio::time::Instant;
 
 /// One router.
 #[derive(Clone, Debug)]
@@ -47,16 +45,19 @@ impl Router {
     /// Loads `model` and waits until it answers; one that is there already is done.
     pub(crate) async fn load(&self, model: &str) -> Result<(), ServerError> {
         let url = format!("{}/models/load", self.root);
+        // Before the load: what is said of it must not be missed.
+        let watch = self.watch().await;
         let answer = self.caller.post(&url, &json!({ "model": model }), self.limits.load).await?;
         if !(answer.is_success() || is_running(&answer)) {
             return Err(refused(&answer));
         }
-        self.until_ready(model).await
+        self.until_settled(model, watch).await
     }
 
     /// Unloads `model` and waits until it left; one that is not there is done.
     pub(crate) async fn unload(&self, model: &str) -> Result<(), ServerError> {
         let url = format!("{}/models/unload", self.root);
+        let mut watch = self.watch().await;
         let answer = self.caller.post(&url, &json!({ "model": model }), self.limits.unload).await?;
         let is_away = answer.status == 400 && answer.message().contains("not running");
         if !(answer.is_success() || is_away) {
@@ -73,34 +74,46 @@ impl Router {
             if Instant::now() >= until {
                 return Err(ServerError::Stalled(self.limits.unload));
             }
-            sleep(PAUSE).await;
+            watch.next().await;
         }
     }
 
     /// Waits until `model` answers, whoever loads it.
     pub(crate) async fn until_ready(&self, model: &str) -> Result<(), ServerError> {
-        let until = Instant::now() + self.limits.load;
+        let watch = self.watch().await;
+        self.until_settled(model, watch).await
+    }
+
+    async fn watch(&self) -> Watch {
+        Watch::open(&self.caller, &format!("{}/models/sse", self.root), self.limits.look).await
+    }
+
+    async fn until_settled(&self, model: &str, mut watch: Watch) -> Result<(), ServerError> {
+        let mut progress = Progress::new(Instant::now(), self.limits.load);
+        let mut id = model.to_owned();
         loop {
             match self.list().await {
-                Ok(listing) => match listing.find(model).map(phase) {
-                    Some(Phase::Loaded | Phase::Sleeping) => return Ok(()),
-                    Some(Phase::Failed(exit_code)) => return Err(ServerError::LoadFailed { exit_code }),
+                Ok(listing) => match listing.find(model) {
                     None => return Err(ServerError::Gone),
-                    Some(Phase::Loading | Phase::Absent) => {}
+                    Some(seen) if seen.phase.is_ready() => return Ok(()),
+                    Some(Seen { phase: Phase::Failed(exit_code), .. }) => {
+                        return Err(ServerError::LoadFailed { exit_code: *exit_code });
+                    }
+                    Some(seen) => id.clone_from(&seen.id),
                 },
                 Err(ServerError::Call(_)) => {}
                 Err(other) => return Err(other),
             }
-            if Instant::now() >= until {
-                return Err(ServerError::Stalled(self.limits.load));
+            if let Some(within) = progress.stalled(Instant::now()) {
+                return Err(ServerError::Stalled(within));
             }
-            sleep(PAUSE).await;
+            if let Some(said) = watch.next().await
+                && said.model == id
+            {
+                progress.on_mark(Instant::now(), &said.mark);
+            }
         }
     }
-}
-
-fn phase(seen: &Seen) -> Phase {
-    seen.phase
 }
 
 fn is_running(answer: &Answer) -> bool {

@@ -1,8 +1,9 @@
 //! The way out: all servers at once, and one that is dead costs the others nothing.
-use crate::support::House;
+use crate::support::{setting, target_at, target_within};
 use motorpool_external::{Guest, Guests, LEAVE_WITHIN, Limits, Target};
 use motorpool_residency::Kind;
 use motorpool_testkit::eventually;
+use motorpool_tests::e2e::Router;
 use std::{sync::Arc, time::Duration};
 
 /// Longer than any test runs: what waits for this waits for ever.
@@ -10,13 +11,13 @@ const FOR_EVER: Duration = Duration::from_hours(1);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_three_servers_the_dead_one_keeps_no_other_from_being_left_nor_us_from_leaving() {
-    let houses = [House::open(1).await, House::open(1).await, House::open(1).await];
+    let houses = [Router::open(1).await, Router::open(1).await, Router::open(1).await];
     // Whichever comes first in a walk over all, a dead one is before a live one.
     for n_dead in 0..houses.len() {
         let limits = Limits { look: FOR_EVER, ..Limits::of(Kind::Router) };
-        let target = |(n, house): (usize, &House)| Target { id: n.to_string(), ..house.target_within(limits) };
+        let target = |(n, house): (usize, &Router)| Target { id: n.to_string(), ..target_within(house, limits) };
         let targets = houses.iter().enumerate().map(target).collect();
-        let guests = Guests::open(targets, houses[0].setting(&Arc::default())).expect("no journal");
+        let guests = Guests::open(targets, setting(houses[0].folder(), &Arc::default())).expect("no journal");
         let all: Vec<&Guest> = guests.iter().collect();
         for guest in &all {
             drop(guest.prepare("a").await.expect("it fits"));
@@ -42,9 +43,9 @@ async fn of_three_servers_the_dead_one_keeps_no_other_from_being_left_nor_us_fro
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_targets_on_one_server_share_what_is_ours_there() {
-    let house = House::open(1).await;
-    let targets = ["one", "two"].map(|id| Target { id: id.to_owned(), ..house.target(&[]) });
-    let guests = Guests::open(targets.to_vec(), house.setting(&Arc::default())).expect("no journal");
+    let house = Router::open(1).await;
+    let targets = ["one", "two"].map(|id| Target { id: id.to_owned(), ..target_at(house.port(), &[]) });
+    let guests = Guests::open(targets.to_vec(), setting(house.folder(), &Arc::default())).expect("no journal");
     drop(guests.get("one").expect("opened").prepare("a").await.expect("it fits"));
     let second = guests.get("two").expect("opened");
     drop(second.prepare("b").await.expect("what the first target loaded is ours, so it goes"));

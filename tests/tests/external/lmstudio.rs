@@ -1,13 +1,16 @@
 //! What becomes of requests on an LM Studio that others use too.
-use crate::fakes::{chat, hasty, protecting, target, visit};
-use motorpool_external::{Key, Refusal, Target};
-use motorpool_residency::Kind;
+use crate::{
+    fakes::{chat, hasty, protecting, target, visit},
+    support::Visit,
+};
+use motorpool_external::{Key, News, Refusal, Target, TargetLock, Told};
+use motorpool_residency::{Kind, NoticeKind};
 use motorpool_testkit::{
     eventually,
     servers::{FakeLmStudio, Fault, Tier},
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 async fn server() -> FakeLmStudio {
     FakeLmStudio::open(Tier::V1, &["a", "b", "c"]).await.expect("a free port")
@@ -100,6 +103,46 @@ async fn a_loaded_model_is_asked_by_its_instance_and_no_second_copy_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn while_another_one_of_us_changes_the_server_a_loaded_model_is_asked_by_its_instance_too() {
+    let server = server().await;
+    let visit = Visit::impatient(vec![loading(&server)]);
+    let held = TargetLock::take(&visit.run(), visit.guest.key(), Duration::ZERO).await.expect("free");
+    let refused = visit.guest.prepare("a").await.expect_err("nothing is loaded without the lock");
+    assert!(matches!(refused, Refusal::Lock(_)), "{refused:?}");
+    server.load("a");
+    server.load("a");
+    server.unload("a");
+    assert_eq!(visit.guest.prepare("a").await.expect("it is there").wire_model(), "a:2");
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_notice_is_told_by_a_guest() {
+    let server = server().await;
+    let visit = Visit::at::<5>(vec![Target { context: 9, ..protecting(loading(&server), &["a"]) }]);
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    drop(visit.guest.prepare("b").await.expect("it loads"));
+    visit.guest.distrust();
+    let mut stay = visit.guest.prepare("a").await.expect("beside the other");
+    visit.later(Duration::from_secs(31));
+    stay.on_tokens(1);
+    drop(stay);
+    // Neither goes back in: what was displaced for it stays away.
+    server.fits(0, FULL[0]);
+    drop(visit.guest.prepare("c").await.expect_err("no room"));
+    server.fits(1, FULL[0]);
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    server.fits(1, FULL[0]);
+    drop(visit.guest.prepare("c").await.expect("ours goes"));
+    let kind = |news: News| match news.what {
+        Told::Notice(notice) => Some(notice.kind),
+        Told::Mutation(_) => None,
+    };
+    let kinds: BTreeSet<NoticeKind> = visit.news().into_iter().filter_map(kind).collect();
+    assert_eq!(kinds, BTreeSet::from(NoticeKind::ALL));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_two_hosts_the_instance_that_only_one_has_is_taken_and_the_same_on_both_is_told() {
     let (one, two) = (server().await, server().await);
     for (host, n) in [(&one, 2), (&two, 3)] {
@@ -107,7 +150,7 @@ async fn of_two_hosts_the_instance_that_only_one_has_is_taken_and_the_same_on_bo
         host.unload("a");
     }
     let targets = vec![studio(&one), Target { id: "other".into(), ..studio(&two) }];
-    let visit = crate::support::Visit::at::<0>(targets);
+    let visit = Visit::at::<0>(targets);
     drop(visit.guest.prepare("a").await.expect("it is there"));
     let other = visit.guests.get("other").expect("a target");
     assert_eq!(other.prepare("a").await.expect("it is there").wire_model(), "a:3");

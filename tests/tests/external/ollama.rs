@@ -130,7 +130,7 @@ async fn without_a_listing_nothing_is_changed_nor_trusted_and_the_request_goes_i
         drop(visit.guest.prepare("a").await.expect("it is sent as it is"));
         assert!(server.asked("/api/generate").is_empty());
     }
-    drop(visit.guest.prepare("a").await.expect("it loads"));
+    let _stay = visit.guest.prepare("a").await.expect("it loads");
     assert_eq!(server.asked("/api/generate").len(), 1);
 }
 

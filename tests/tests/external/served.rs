@@ -1,17 +1,25 @@
 //! The whole program beside a real router: its models are served like ours, and given back.
-use crate::support::House as Router;
 use motorpool_testkit::{Behaviour, Client, eventually};
 use motorpool_tests::e2e::{
-    Daemon, House,
+    Daemon, House, Router,
+    router::Tap,
     talk::{CHAT, Said, ask, chat},
 };
 use serde_json::{Value, json};
+
+/// The daemon of `house` knows `router` as `id`, with more keys.
+pub(crate) fn enter(house: &mut House, (id, router): (&str, &Router), more: &[(&'static str, &str)]) {
+    let url = format!("http://127.0.0.1:{}", router.port());
+    let keys = [("id", id), ("kind", "llama-cpp-router"), ("url", &url)];
+    let more = more.iter().map(|(key, value)| (*key, (*value).into()));
+    house.add("external", keys.map(|(key, value)| (key, value.into())).into_iter().chain(more));
+}
 
 /// A house that knows `routers` by these ids.
 fn house(routers: &[(&str, &Router)]) -> House {
     let mut house = House::new();
     for (id, router) in routers {
-        router.enter(&mut house, id, &[]);
+        enter(&mut house, (id, router), &[]);
     }
     house
 }
@@ -89,8 +97,8 @@ async fn a_name_of_two_servers_and_of_ours_means_what_the_listing_says() {
     let (first, second) = (Router::open(0).await, Router::open(0).await);
     let mut house = House::new();
     let own = house.fake("b", &Behaviour::default());
-    first.enter(&mut house, "one", &[]);
-    second.enter(&mut house, "two", &[]);
+    enter(&mut house, ("one", &first), &[]);
+    enter(&mut house, ("two", &second), &[]);
     let daemon = house.start().await;
     let http = daemon.http();
     until_listed(&http, "one/a").await;
@@ -124,7 +132,7 @@ async fn a_preferred_server_takes_a_name_from_ours() {
     let router = Router::open(0).await;
     let mut house = House::new();
     let own = house.fake("b", &Behaviour::default());
-    router.enter(&mut house, "desk", &[("prefer", "external"), ("default_model", "c")]);
+    enter(&mut house, ("desk", &router), &[("prefer", "external"), ("default_model", "c")]);
     let daemon = house.start().await;
     let http = daemon.http();
     until_listed(&http, "desk/b").await;
@@ -220,5 +228,27 @@ async fn a_client_that_leaves_gives_its_model_free() {
     let answer = daemon.http().post(CHAT, &short(ask("b", "hello"))).await.expect("an answer");
     assert_eq!(answer.status, 200, "ours goes for it: {}", answer.text());
     assert_eq!(router.residents().await, ["b"]);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_request_to_a_managed_router_says_not_to_load_whatever_its_client_says() {
+    let router = Router::open(1).await;
+    let tap = Tap::open(router.port(), None).await;
+    let mut house = House::new();
+    let url = format!("http://127.0.0.1:{}", tap.port());
+    let keys = [("id", "desk"), ("kind", "llama-cpp-router"), ("url", &url)];
+    house.add("external", keys.map(|(key, value)| (key, value.into())));
+    let daemon = house.start().await;
+    for path in [CHAT.to_owned(), format!("{CHAT}?autoload=1"), format!("{CHAT}?%61utoload=1")] {
+        let answer = daemon.http().post(&path, &short(ask("a", "hello"))).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let lines = tap.lines();
+    let chats: Vec<_> = lines.iter().filter(|line| line.contains(CHAT)).collect();
+    assert_eq!(chats.len(), 3, "{lines:?}");
+    for line in chats {
+        assert!(line.contains("?autoload=0") && !line.contains("=1"), "{line}");
+    }
     daemon.stop().await;
 }

