@@ -3,16 +3,17 @@
 //! Only the SHA-256 of a key is kept, in a file of ours that `motorpool key` writes and `Keyring` reads again when it
 //! changes: a key that was revoked opens nothing a second later. Hashes are compared whole, whatever they begin with.
 //!
-//! * **K1** as soon as there is one key, every request over an address needs one; the control socket needs none. A file
-//!   that cannot be read opens nothing.
+//! * **K1** as soon as there is one key, every request over an address needs one; where other machines reach it, even
+//!   before, unless the operator said otherwise. The control socket needs none. A file that cannot be read opens nothing.
 //! * **K2** what one key may have at a time and in a minute is counted for it alone.
 //! * **K3** an address that showed too many wrong keys is not answered what another one is worth for a while.
+//! * **K4** a key that could be guessed opens nothing to another machine, nor to whoever came through a proxy.
 mod counts;
 pub mod file;
 
-use crate::errors::Failure;
+use crate::{errors::Failure, origin::came_by_proxy};
 use counts::{Counts, Wrong};
-use file::{KeyRecord, Scope};
+use file::{KeyRecord, Scope, Strength};
 use http::{HeaderMap, Method, header};
 use motorpool_catalog::Model;
 use std::{
@@ -57,6 +58,22 @@ enum Keys {
     Unknown,
 }
 
+/// When a key is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeysNeeded {
+    /// As soon as there is one.
+    OnceThereAre,
+    /// Also while there is none: then nobody gets in.
+    Always,
+}
+
+/// Who comes in over an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Visitor {
+    pub(crate) peer: IpAddr,
+    pub(crate) keys: KeysNeeded,
+}
+
 /// Whose key a request came with.
 #[derive(Clone, Debug)]
 pub(crate) struct Rights {
@@ -69,14 +86,23 @@ impl Keyring {
         Self { path, inner: Mutex::default() }
     }
 
-    /// Whose request this is, from `peer`, at `now`; `None`: there are no keys, and none is needed.
-    pub(crate) fn admit(&self, headers: &HeaderMap, peer: IpAddr, now: Instant) -> Result<Option<Rights>, Failure> {
-        let Some(path) = &self.path else { return Ok(None) };
+    /// Whose request this is at `now`; `None`: there are no keys, and none is needed.
+    pub(crate) fn admit(
+        &self,
+        headers: &HeaderMap,
+        Visitor { peer, keys: needed }: Visitor,
+        now: Instant,
+    ) -> Result<Option<Rights>, Failure> {
+        let without = match needed {
+            KeysNeeded::OnceThereAre => Ok(None),
+            KeysNeeded::Always => Err(Failure::InvalidKey("this address needs a key, and this server has none yet")),
+        };
+        let Some(path) = &self.path else { return without };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.refresh(path, now);
         let Inner { keys, counts, wrong, .. } = &mut *inner;
         let keys = match keys {
-            Keys::None => return Ok(None),
+            Keys::None => return without,
             Keys::Unknown => return Err(Failure::InvalidKey("the keys of this server cannot be read")),
             Keys::Some(keys) => keys,
         };
@@ -89,6 +115,8 @@ impl Keyring {
             if is_same(&key.hash, &hash) { Some(Arc::clone(key)) } else { found }
         };
         let found = keys.iter().fold(None, same);
+        let is_far = || !peer.is_loopback() || came_by_proxy(headers);
+        let found = found.filter(|key| key.strength == Strength::Whole || !is_far());
         if let Some(key) = found {
             let counts = Arc::clone(counts.entry(key.hash.clone()).or_default());
             Ok(Some(Rights { key, counts }))

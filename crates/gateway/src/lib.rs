@@ -54,6 +54,7 @@ mod wire;
 
 pub use api::Outlooks;
 use context::Context;
+pub use keys::KeysNeeded;
 use listen::Doorkeeper;
 pub use listen::Listener;
 use motorpool_catalog::Catalog;

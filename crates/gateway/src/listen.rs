@@ -3,6 +3,7 @@ use crate::{
     body::ReplyBody,
     errors::Failure,
     family::Caller,
+    keys::{KeysNeeded, Visitor},
     service::{Door, Service, failed},
     wire::Wire,
 };
@@ -29,7 +30,7 @@ const BREATHE: Duration = Duration::from_millis(50);
 /// Where requests come in.
 #[derive(Debug)]
 pub enum Listener {
-    /// A loopback address.
+    /// An address.
     Tcp(TcpListener),
     /// Our control socket: only processes of our own user, no rules on `Host` and `Origin`.
     Control(UnixListener),
@@ -71,13 +72,14 @@ impl Doorkeeper {
     pub(crate) async fn keep(self: Arc<Self>, listener: Listener) {
         let mut connections = JoinSet::new();
         let mut stop = self.stop.clone();
+        let keys = self.keys_at(&listener);
         loop {
             tokio::select! {
                 biased;
                 () = told(&mut stop) => break,
                 Some(_) = connections.join_next() => {}
                 taken = accept(&listener) => match taken {
-                    Ok(Some(Taken::Tcp(stream, peer))) => self.admit(&mut connections, stream, Door::Address(peer)),
+                    Ok(Some(Taken::Tcp(stream, peer))) => self.admit(&mut connections, stream, Door::Address(Visitor { peer, keys })),
                     Ok(Some(Taken::Unix(stream))) => self.admit(&mut connections, stream, Door::Control),
                     Ok(None) => {}
                     Err(error) => {
@@ -89,6 +91,16 @@ impl Doorkeeper {
         }
         drop(listener);
         while connections.join_next().await.is_some() {}
+    }
+
+    /// Whether who comes in there needs a key at any rate.
+    fn keys_at(&self, listener: &Listener) -> KeysNeeded {
+        let address = match listener {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Control(_) => return KeysNeeded::OnceThereAre,
+        };
+        let is_near = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
+        if is_near { KeysNeeded::OnceThereAre } else { self.service.context.settings.keys_from_afar }
     }
 
     fn admit<S>(self: &Arc<Self>, connections: &mut JoinSet<()>, stream: S, door: Door)

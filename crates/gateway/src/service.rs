@@ -6,7 +6,7 @@ use crate::{
     family::Caller,
     headers,
     inference::{by_path, by_table},
-    keys::{NOT_ITS_MODEL, Place, Rights},
+    keys::{NOT_ITS_MODEL, Place, Rights, Visitor},
     models,
     origin::{self, Asker},
     outside::{self, Chosen},
@@ -20,14 +20,14 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use motorpool_catalog::Model;
 use serde::Serialize;
-use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Instant};
+use std::{convert::Infallible, sync::Arc, time::Instant};
 use tower::ServiceExt;
 
 /// Where a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
-    /// An address that any program of this machine reaches, pages in a browser included.
-    Address(IpAddr),
+    /// An address that any program reaches, pages in a browser included.
+    Address(Visitor),
     /// Our own socket: its caller is known to be us.
     Control,
 }
@@ -50,7 +50,7 @@ impl Service {
         let path = request.uri().path().to_owned();
         let asker = match door {
             Door::Control => Ok(Asker::Direct),
-            Door::Address(peer) => self.let_in(&mut request, peer),
+            Door::Address(visitor) => self.let_in(&mut request, visitor),
         };
         let (asker, answer) = match asker {
             Ok(asker) => {
@@ -69,10 +69,10 @@ impl Service {
 
     /// Who asks over an address. A valid key stands for the name and the proxy that it came by; a page's origin is told in
     /// any case. Whether we live is everybody's to ask, and a page asks what it may send before it shows a key.
-    fn let_in(&self, request: &mut Request<Incoming>, peer: IpAddr) -> Result<Asker, Failure> {
+    fn let_in(&self, request: &mut Request<Incoming>, visitor: Visitor) -> Result<Asker, Failure> {
         let (path, headers, allowed) = (request.uri().path(), request.headers(), &self.context.settings.allowed);
         let is_open = matches!(path, "/health" | "/ready") || request.method() == Method::OPTIONS;
-        let rights = if is_open { None } else { self.context.keys.admit(headers, peer, Instant::now())? };
+        let rights = if is_open { None } else { self.context.keys.admit(headers, visitor, Instant::now())? };
         let Some(rights) = rights else { return origin::check(request.uri(), headers, area_of(path), allowed) };
         let asker = origin::check_with_key(request.uri(), headers, area_of(path), allowed)?;
         rights.check(request.method(), path, headers)?;

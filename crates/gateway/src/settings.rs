@@ -1,5 +1,5 @@
 //! What the gateway is told at its start.
-use crate::{origin::Allowed, outside::Outside, retain::BodyLimits};
+use crate::{keys::KeysNeeded, origin::Allowed, outside::Outside, retain::BodyLimits};
 use motorpool_catalog::{Config, Defaults, Limits, Loading};
 use std::{path::PathBuf, time::Duration};
 
@@ -18,6 +18,8 @@ pub struct GatewaySettings {
     pub spool_dir: PathBuf,
     /// The file of access keys; `None`: there are none.
     pub keys: Option<PathBuf>,
+    /// When a key is needed on addresses that other machines can reach.
+    pub keys_from_afar: KeysNeeded,
     /// Model servers that somebody else runs, in the order of the configuration.
     pub outside: Vec<Outside>,
     /// How long a request waits there for others of ours to finish.
@@ -39,6 +41,7 @@ impl GatewaySettings {
             defaults: config.defaults.clone(),
             spool_dir,
             keys: None,
+            keys_from_afar: KeysNeeded::Always,
             outside: Vec::new(),
             drain_wait: config.pool.drain_wait,
             listen: Vec::new(),

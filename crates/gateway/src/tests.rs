@@ -8,7 +8,10 @@ use crate::{
 use motorpool_catalog::Config;
 use motorpool_vocab::FailureClass;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 mod families;
 use tokio::{
@@ -25,11 +28,16 @@ struct Server {
 
 impl Server {
     async fn start(pool: &Pool, change: impl FnOnce(&mut GatewaySettings)) -> Self {
+        Self::start_at("127.0.0.1:0", pool, change).await
+    }
+
+    /// Listens there, and is asked over loopback.
+    async fn start_at(listen: &str, pool: &Pool, change: impl FnOnce(&mut GatewaySettings)) -> Self {
         let spool = tempfile::tempdir().expect("a directory");
         let mut settings = GatewaySettings::new(&Config::default(), None, spool.path().to_owned());
         change(&mut settings);
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("bound");
+        let listener = TcpListener::bind(listen).await.expect("a port");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().expect("bound").port()));
         let (stop, told) = watch::channel(false);
         let gateway = Gateway::new(pool.handle(), catalog(&[("m", &["alias"]), ("org/m", &[])]), settings);
         tokio::spawn(gateway.serve(vec![Listener::Tcp(listener)], told));

@@ -1,7 +1,8 @@
 //! The command line.
 use crate::{
-    exit::Exit,
+    exit::{Exit, Failure},
     out::{Form, Out},
+    remote::Remote,
 };
 use clap::{Args, Parser, Subcommand};
 use motorpool_catalog::ContextWish;
@@ -27,12 +28,24 @@ pub(crate) struct Common {
     /// The configuration file (./motorpool.toml, ~/.config/motorpool/motorpool.toml, /etc/motorpool/motorpool.toml)
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Ask the pool at this address, `http://HOST:PORT` or `https://HOST:PORT`, instead of the one of the state directory
+    #[arg(long, global = true, value_name = "URL", env = "MOTORPOOL_SERVER")]
+    pub(crate) server: Option<String>,
+    /// The file whose first line is the access key for --server
+    #[arg(long, global = true, value_name = "FILE", env = "MOTORPOOL_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
     /// Print data as JSON
     #[arg(long, global = true)]
     json: bool,
 }
 
 impl Common {
+    /// The pool of another machine that is asked, if one is.
+    pub(crate) fn remote(&self) -> Result<Option<Remote>, Failure> {
+        let server = self.server.as_deref();
+        server.map(|server| Remote::at(server, self.key_file.as_deref())).transpose()
+    }
+
     pub(crate) fn out(&self) -> Out {
         Out { form: if self.json { Form::Json } else { Form::People } }
     }
@@ -47,7 +60,7 @@ pub(crate) enum Command {
     /// that one loads it, if it knew it when it started.
     Up(Up),
     /// Serve until told to stop
-    Serve,
+    Serve(Serve),
     /// Chat with a model
     Run(Run),
     /// Show the engines of the pool; the phase `idle` means: not running
@@ -111,6 +124,34 @@ pub(crate) enum Command {
     Model(Model),
 }
 
+impl Command {
+    /// Whether it looks at this machine, or changes it: no pool elsewhere can be asked for that.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Self::Up(_)
+            | Self::Serve(_)
+            | Self::Sim(_)
+            | Self::Denials(_)
+            | Self::Plan(_)
+            | Self::Explain(_)
+            | Self::Doctor
+            | Self::Key(_)
+            | Self::Engine(_)
+            | Self::Model(_) => true,
+            Self::Run(_)
+            | Self::Ps
+            | Self::Models
+            | Self::Load(_)
+            | Self::Unload(_)
+            | Self::Reset(_)
+            | Self::Queue { .. }
+            | Self::Residency { .. }
+            | Self::Events(_)
+            | Self::Logs(_) => false,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// A model file of yours; without it, the default model
@@ -119,6 +160,22 @@ pub(crate) struct Up {
     /// Do not ask before a long build
     #[arg(long, short)]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Who may reach it.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Reach {
+    /// Serve without keys on addresses that other machines can reach: whoever reaches them may do everything
+    #[arg(long)]
+    pub(crate) insecure: bool,
 }
 
 #[derive(Debug, Args)]
@@ -290,6 +347,10 @@ pub(crate) struct NewKey {
     /// So many requests to models in a minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) per_minute: Option<u32>,
+    /// Take the key from the first line of standard input instead of making one; one of fewer than 32 characters opens
+    /// nothing to other machines
+    #[arg(long)]
+    pub(crate) own: bool,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

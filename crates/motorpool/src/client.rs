@@ -1,5 +1,8 @@
-//! HTTP over a unix socket: [`Client`] asks the daemon on its control socket, and an engine under test on its own.
-use crate::exit::{Exit, Failure, chain};
+//! [`Client`] asks the daemon on its control socket, an engine under test on its own, and a pool elsewhere at its address.
+use crate::{
+    exit::{Exit, Failure, chain},
+    remote::Remote,
+};
 use bytes::Bytes as Frame;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
@@ -23,6 +26,8 @@ const NEVER_FITS: &str = "never_fits";
 pub(crate) enum ClientError {
     #[error("nothing answers on {}", socket.display())]
     NoDaemon { socket: PathBuf, source: io::Error },
+    #[error("nothing answers at {server}")]
+    Unreachable { server: String, source: hyper_util::client::legacy::Error },
     #[error("the connection broke")]
     Broken(#[from] hyper::Error),
     #[error("{message}")]
@@ -43,6 +48,11 @@ impl From<ClientError> for Failure {
                 "no daemon is running for this state directory",
                 "run `motorpool up`, or name its directory with --state-dir",
             ),
+            ClientError::Unreachable { .. } => Self::new(
+                Exit::NoDaemon,
+                what,
+                "check --server, and that a pool serves there: `listen` in its [server]",
+            ),
             ClientError::Broken(_) | ClientError::Garbled(_) => {
                 Self::new(Exit::Failed, what, "look at the daemon's log, and check that both are of one version")
             }
@@ -54,7 +64,10 @@ impl From<ClientError> for Failure {
 fn refused(status: StatusCode, code: &str, what: String) -> Failure {
     let (exit, cure) = match (status, code) {
         (StatusCode::NOT_FOUND, _) => (Exit::NotFound, "run `motorpool models` for what there is"),
-        (StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED, _) => (Exit::Denied, "run this as the user of the daemon"),
+        (StatusCode::UNAUTHORIZED, _) => (Exit::Denied, "name the file of a key of that pool with --key-file"),
+        (StatusCode::FORBIDDEN, _) => {
+            (Exit::Denied, "use a key that has the right: `motorpool key new NAME --scope inference,read,manage` there")
+        }
         (_, "engine_start_failed") => (Exit::Refused, cure_of_start(&what)),
         (_, "breaker_open") => {
             (Exit::Refused, "run `motorpool logs MODEL` for what it said, then `motorpool reset MODEL`")
@@ -113,15 +126,22 @@ enum Retry {
     Later,
 }
 
-/// Asks over one unix socket, a new connection each time.
+/// Asks one pool or one engine.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
-    socket: PathBuf,
+pub(crate) enum Client {
+    /// Over a unix socket, a new connection each time.
+    Here(PathBuf),
+    /// On another machine, or over an address of this one.
+    There(Remote),
 }
 
 impl Client {
     pub(crate) fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned() }
+        Self::Here(socket.to_owned())
+    }
+
+    pub(crate) fn of(remote: Remote) -> Self {
+        Self::There(remote)
     }
 
     /// The answer to `GET path`, as JSON.
@@ -153,9 +173,13 @@ impl Client {
     }
 
     async fn send(&self, request: http::request::Builder, body: Frame) -> Result<Response<Incoming>, ClientError> {
-        let stream = UnixStream::connect(&self.socket)
+        let socket = match self {
+            Self::Here(socket) => socket,
+            Self::There(remote) => return remote.send(request, body).await,
+        };
+        let stream = UnixStream::connect(socket)
             .await
-            .map_err(|source| ClientError::NoDaemon { socket: self.socket.clone(), source })?;
+            .map_err(|source| ClientError::NoDaemon { socket: socket.clone(), source })?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         let request = request.header(header::HOST, "localhost").body(Full::new(body));

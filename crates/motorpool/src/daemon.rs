@@ -10,6 +10,7 @@
 //!
 //! The lock comes first: whoever holds it owns the run directory, so an old control socket there is ours to remove.
 use crate::{
+    args::Reach,
     dirs::{self, Dirs},
     disk,
     engine::{self, calibrate::calibration_of, devices::Keep, discover},
@@ -23,7 +24,7 @@ use crate::{
     systemd::{self, Notifier},
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
-use motorpool_gateway::{Gateway, GatewaySettings, Listener};
+use motorpool_gateway::{Gateway, GatewaySettings, KeysNeeded, Listener};
 use motorpool_pool::{
     BreakerTerms, HealthTerms, Host, NotKept, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, SessionsKept,
     StartFault,
@@ -220,6 +221,29 @@ async fn doors(settings: &Settings) -> Result<Vec<(Bound, String)>, Failure> {
     Ok(doors)
 }
 
+/// Without a key, nobody else's machine gets in unless the operator wants it so.
+fn check_reach(dirs: &Dirs, doors: &[(Bound, String)], keys: KeysNeeded) -> Result<(), Failure> {
+    let is_far = |bound: &Bound| match bound {
+        Bound::Tcp(listener) => !listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback()),
+        Bound::Unix(_) => false,
+    };
+    let Some((_, address)) = doors.iter().find(|(bound, _)| is_far(bound)) else { return Ok(()) };
+    if !motorpool_gateway::keys::file::load(&dirs.keys())?.is_empty() {
+        return Ok(());
+    }
+    match keys {
+        KeysNeeded::OnceThereAre => {
+            tracing::warn!("whoever reaches {address} may do everything: there is no key, and --insecure was given");
+            Ok(())
+        }
+        KeysNeeded::Always => Err(Failure::new(
+            Exit::Config,
+            format_args!("{address} can be reached from other machines, and there is no key"),
+            "make one with `motorpool key new NAME`, serve on 127.0.0.1, or let everybody in with --insecure",
+        )),
+    }
+}
+
 /// A pool that serves.
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -237,13 +261,16 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Takes the state directory, binds every address, and serves.
-    pub(crate) async fn start(dirs: &Dirs, settings: &Settings) -> Result<Self, Failure> {
+    pub(crate) async fn start(dirs: &Dirs, settings: &Settings, reach: Reach) -> Result<Self, Failure> {
         dirs.make_for_daemon()?;
         log::begin(settings.config.log.level, settings.config.log.format);
         raise_descriptors();
         let handle = start_pool(dirs, settings).await?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-        for (bound, address) in doors(settings).await? {
+        let doors = doors(settings).await?;
+        let keys = if reach.insecure { KeysNeeded::OnceThereAre } else { KeysNeeded::Always };
+        check_reach(dirs, &doors, keys)?;
+        for (bound, address) in doors {
             listeners.push(match bound {
                 Bound::Tcp(listener) => Listener::Tcp(listener),
                 // For our own user alone, as the control socket is.
@@ -257,8 +284,12 @@ impl Daemon {
         listeners.push(Listener::Control(bound));
         let (stop, stopped) = watch::channel(false);
         let externals = Externals::open(dirs, &settings.config, &handle)?;
-        let (listen, outside) = (addresses.clone(), externals.outside());
-        let told = GatewaySettings { listen, outside, ..gateway_settings(dirs, &settings.config)? };
+        let told = GatewaySettings {
+            listen: addresses.clone(),
+            keys_from_afar: keys,
+            outside: externals.outside(),
+            ..gateway_settings(dirs, &settings.config)?
+        };
         let gateway = Gateway::new(handle.clone(), settings.catalog.clone(), told);
         let asked = gateway.shutdown_asked();
         let gateway = tokio::spawn(gateway.serve(listeners, stopped));

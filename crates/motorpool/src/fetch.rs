@@ -77,7 +77,7 @@ struct Origin {
     validator: Option<String>,
 }
 
-type Connector = HttpsConnector<HttpConnector>;
+pub(crate) type Connector = HttpsConnector<HttpConnector>;
 
 /// A download under way.
 struct Transfer<'a> {
@@ -105,16 +105,16 @@ pub(crate) async fn fetch(url: &str, partial: &Path, meter: &mut Progress) -> Re
 }
 
 fn client() -> Result<Client<Connector, Empty<Frame>>, FetchError> {
+    Ok(Client::builder(TokioExecutor::new()).build(connector().map_err(FetchError::Roots)?))
+}
+
+/// Connections to servers, encrypted ones checked by the system's certificate authorities.
+pub(crate) fn connector() -> io::Result<Connector> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_connect_timeout(Some(CONNECT_WITHIN));
-    let connector = HttpsConnectorBuilder::new()
-        .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-        .map_err(FetchError::Roots)?
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(http);
-    Ok(Client::builder(TokioExecutor::new()).build(connector))
+    let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(rustls::crypto::ring::default_provider())?;
+    Ok(tls.https_or_http().enable_http1().wrap_connector(http))
 }
 
 impl Transfer<'_> {

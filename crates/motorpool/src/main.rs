@@ -20,6 +20,7 @@ mod prerequisites;
 mod process;
 mod progress;
 mod python;
+mod remote;
 mod settings;
 mod status;
 mod systemd;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     let cli = args::Cli::parse();
     // Only what serves needs more than one thread.
     let mut runtime = match cli.command {
-        args::Command::Serve | args::Command::Up(_) => tokio::runtime::Builder::new_multi_thread(),
+        args::Command::Serve(_) | args::Command::Up(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let outcome = runtime

@@ -57,8 +57,6 @@ pub(crate) enum PassedError {
     Unreadable(#[source] io::Error),
     #[error("the descriptor {fd} (`{name}`) that was passed is no listening stream socket")]
     NotListening { fd: RawFd, name: String },
-    #[error("the socket `{name}` that was passed listens on {address}, which is no loopback address")]
-    NotLoopback { name: String, address: std::net::SocketAddr },
     #[error("the socket `{name}` that was passed is open to others: {what}")]
     Open { name: String, what: String },
 }
@@ -69,7 +67,6 @@ impl From<PassedError> for Failure {
             PassedError::Unreadable(_) | PassedError::NotListening { .. } => {
                 "pass sockets by ListenStream= of a socket unit, or unset LISTEN_FDS"
             }
-            PassedError::NotLoopback { .. } => "name 127.0.0.1 or [::1] in ListenStream=",
             PassedError::Open { .. } => "give ListenStream= a path, and SocketMode=0600",
         };
         Self::new(Exit::Config, crate::exit::chain(&error), cure)
@@ -94,19 +91,14 @@ fn take(fd: RawFd, name: String) -> Result<(Bound, String), PassedError> {
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let of_kind = |_| PassedError::NotListening { fd, name: name.clone() };
     let tcp = StdTcp::from(socket);
-    match tcp.local_addr() {
-        Ok(address) if address.ip().is_loopback() => {
-            tcp.set_nonblocking(true).map_err(of_kind)?;
-            Ok((Bound::Tcp(TcpListener::from_std(tcp).map_err(of_kind)?), format!("http://{address}")))
-        }
-        Ok(address) => Err(PassedError::NotLoopback { name, address }),
-        Err(_) => {
-            let unix = StdUnix::from(OwnedFd::from(tcp));
-            let address = private_path(&unix, &name)?;
-            unix.set_nonblocking(true).map_err(of_kind)?;
-            Ok((Bound::Unix(UnixListener::from_std(unix).map_err(of_kind)?), address))
-        }
+    if let Ok(address) = tcp.local_addr() {
+        tcp.set_nonblocking(true).map_err(of_kind)?;
+        return Ok((Bound::Tcp(TcpListener::from_std(tcp).map_err(of_kind)?), format!("http://{address}")));
     }
+    let unix = StdUnix::from(OwnedFd::from(tcp));
+    let address = private_path(&unix, &name)?;
+    unix.set_nonblocking(true).map_err(of_kind)?;
+    Ok((Bound::Unix(UnixListener::from_std(unix).map_err(of_kind)?), address))
 }
 
 /// As whoever may connect there may do everything, nobody else may.
@@ -246,13 +238,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_passed_socket_is_served_on_only_if_it_is_for_this_machine_and_this_user() {
+    async fn a_passed_socket_is_served_on_only_if_it_is_an_address_or_for_this_user() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let loopback = StdTcp::bind("127.0.0.1:0").expect("a free port");
         let address = loopback.local_addr().expect("bound");
         assert_eq!(taken(loopback).expect("fine"), format!("http://{address}"));
-        let everywhere = StdTcp::bind("0.0.0.0:0").expect("a free port");
-        assert!(matches!(taken(everywhere), Err(PassedError::NotLoopback { .. })));
 
         let path = folder.path().join("s");
         let unix = StdUnix::bind(&path).expect("a free path");

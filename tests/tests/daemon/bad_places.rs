@@ -96,13 +96,3 @@ async fn a_journal_of_a_newer_program_is_refused_and_left_as_it_is() {
     assert!(outcome.stderr.contains("journal.jsonl") && outcome.stderr.contains("version 9"), "{}", outcome.stderr);
     assert_eq!(std::fs::read_to_string(house.state("journal.jsonl")).expect("there"), newer);
 }
-
-#[tokio::test]
-async fn other_machines_are_not_served_before_there_are_keys() {
-    let mut house = House::new();
-    house.set("server.listen", vec!["0.0.0.0:0"]);
-    house.write_config();
-    let outcome = house.start_in_vain().await;
-    assert!(!matches!(outcome.code, Some(0) | None), "{outcome:?}");
-    assert!(outcome.stderr.contains("0.0.0.0") && outcome.stderr.contains("keys"), "{}", outcome.stderr);
-}

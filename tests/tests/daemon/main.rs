@@ -14,6 +14,7 @@ mod first_requests;
 mod headers;
 mod health;
 mod kept;
+mod keys;
 mod killed;
 mod limits;
 mod plan;

@@ -21,6 +21,29 @@ pub enum Scope {
     Manage,
 }
 
+/// Whether a key could be guessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strength {
+    /// Not in any time.
+    #[default]
+    Whole,
+    /// It was made by hand and has fewer than [`GUESSABLE_BELOW`] characters: it opens to this machine only.
+    Short,
+}
+
+/// Characters of a key made by hand that is as good as ours.
+pub const GUESSABLE_BELOW: usize = 32;
+/// The fewest that are taken.
+const FEWEST: usize = 8;
+
+/// How strong a key is that somebody made by hand; `None`: it is none. A key has no spaces and 8 visible ASCII characters
+/// at least.
+pub fn strength_of(key: &str) -> Option<Strength> {
+    let is_key = key.len() >= FEWEST && key.bytes().all(|byte| byte.is_ascii_graphic());
+    is_key.then_some(if key.len() < GUESSABLE_BELOW { Strength::Short } else { Strength::Whole })
+}
+
 /// One key, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -40,6 +63,9 @@ pub struct KeyRecord {
     /// Requests to models in a minute.
     #[serde(default)]
     pub per_minute: Option<u32>,
+    /// Whether it could be guessed.
+    #[serde(default)]
+    pub strength: Strength,
 }
 
 /// Why the file of keys cannot be used.
@@ -136,7 +162,8 @@ mod tests {
 
     fn record(name: &str, key: &str) -> KeyRecord {
         let (name, hash) = (name.to_owned(), hash_of(key));
-        KeyRecord { name, hash, scopes: vec![Scope::Inference], models: vec![], concurrent: None, per_minute: None }
+        let (scopes, strength) = (vec![Scope::Inference], Strength::Whole);
+        KeyRecord { name, hash, scopes, models: vec![], concurrent: None, per_minute: None, strength }
     }
 
     #[test]

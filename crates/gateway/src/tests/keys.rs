@@ -1,7 +1,10 @@
 //! Access keys, over the whole server.
 use super::{CHAT, END, Server, delta};
 use crate::{
-    keys::file::{self, KeyRecord, Scope},
+    keys::{
+        KeysNeeded,
+        file::{self, KeyRecord, Scope, Strength},
+    },
     testing::{Engine, Pool},
 };
 use serde_json::{Value, json};
@@ -49,7 +52,8 @@ fn code_of(head: &str) -> String {
 
 fn of(name: &str, scopes: &[Scope]) -> KeyRecord {
     let (hash, scopes) = (String::new(), scopes.to_vec());
-    KeyRecord { name: name.into(), hash, scopes, models: vec![], concurrent: None, per_minute: None }
+    let strength = Strength::Whole;
+    KeyRecord { name: name.into(), hash, scopes, models: vec![], concurrent: None, per_minute: None, strength }
 }
 
 fn bearer(key: &str) -> String {
@@ -155,4 +159,35 @@ async fn a_file_of_keys_that_cannot_be_read_opens_nothing() {
     let house = House::with(&[("mp_a", of("a", &[Scope::Inference]))]).await;
     std::fs::write(house.folder.path().join("keys.json"), "{").expect("writable");
     assert_eq!(house.get("/v1/models", &bearer("mp_a")).await, 401, "K1");
+}
+
+#[tokio::test]
+async fn an_address_that_other_machines_reach_lets_nobody_in_without_a_key_unless_its_operator_says_so() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    for (from_afar, expected) in [(KeysNeeded::Always, 401), (KeysNeeded::OnceThereAre, 200)] {
+        let folder = tempfile::tempdir().expect("a directory");
+        let keys = folder.path().join("keys.json");
+        let path = keys.clone();
+        let server = Server::start_at("0.0.0.0:0", &pool, move |settings| {
+            (settings.keys, settings.keys_from_afar) = (Some(path), from_afar);
+        })
+        .await;
+        assert_eq!(server.get("/v1/models", "").await.status, expected, "K1, {from_afar:?}");
+        assert_eq!(server.get("/health", "").await.status, 200);
+        let key = KeyRecord { hash: file::hash_of("mp_a"), ..of("a", &[Scope::Inference]) };
+        file::add(&keys, key).expect("writable");
+        let server = Server::start_at("0.0.0.0:0", &pool, |settings| settings.keys = Some(keys)).await;
+        assert_eq!(server.get("/v1/models", &bearer("mp_a")).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_could_be_guessed_opens_only_to_this_machine() {
+    let short = KeyRecord { strength: Strength::Short, ..of("short", &[Scope::Inference]) };
+    let house = House::with(&[("hunter22", short), ("whole", of("whole", &[Scope::Inference]))]).await;
+    assert_eq!(house.get("/v1/models", &bearer("hunter22")).await, 200);
+    let proxied = |key: &str| format!("{}x-forwarded-for: 10.0.0.1\r\n", bearer(key));
+    assert_eq!(house.get("/v1/models", &proxied("whole")).await, 200);
+    assert_eq!(house.get("/v1/models", &proxied("hunter22")).await, 401, "K4");
 }

@@ -5,8 +5,9 @@ use crate::{
     exit::{Exit, Failure, chain},
     out::Out,
 };
-use motorpool_gateway::keys::file::{self, KeyRecord, KeysError};
+use motorpool_gateway::keys::file::{self, KeyRecord, KeysError, Strength};
 use serde_json::json;
+use std::io::{self, BufRead as _, Read as _};
 
 pub(super) fn perform(dirs: &Dirs, out: Out, command: Key) -> Result<(), Failure> {
     match command {
@@ -24,16 +25,33 @@ pub(super) fn perform(dirs: &Dirs, out: Out, command: Key) -> Result<(), Failure
 
 fn make(dirs: &Dirs, out: Out, wanted: NewKey) -> Result<(), Failure> {
     dirs::make_private(&dirs.state)?;
-    let key = file::new_key().map_err(|error| Failure::new(Exit::Failed, error, "check that /dev/urandom is there"))?;
-    let NewKey { name, scope, model, concurrent, per_minute } = wanted;
+    let NewKey { name, scope, model, concurrent, per_minute, own } = wanted;
+    let (key, strength) = if own { read_own()? } else { (made()?, Strength::Whole) };
     let scopes = scope.into_iter().map(|scope| match scope {
         Scope::Inference => file::Scope::Inference,
         Scope::Read => file::Scope::Read,
         Scope::Manage => file::Scope::Manage,
     });
     let (scopes, hash) = (scopes.collect(), file::hash_of(&key));
-    file::add(&dirs.keys(), KeyRecord { name, hash, scopes, models: model, concurrent, per_minute })?;
+    file::add(&dirs.keys(), KeyRecord { name, hash, scopes, models: model, concurrent, per_minute, strength })?;
     out.data(&json!({ "key": key }), || format!("{key}\n"))
+}
+
+fn made() -> Result<String, Failure> {
+    file::new_key().map_err(|error| Failure::new(Exit::Failed, error, "check that /dev/urandom is there"))
+}
+
+/// One that somebody made by hand.
+fn read_own() -> Result<(String, Strength), Failure> {
+    let mut line = String::new();
+    let read = io::stdin().lock().take(4096).read_line(&mut line);
+    read.map_err(|error| Failure::new(Exit::Usage, error, "write the key to standard input, as one line"))?;
+    let key = line.trim_end();
+    let strength = file::strength_of(key).ok_or_else(|| {
+        let what = "what came by standard input is no key";
+        Failure::new(Exit::Usage, what, "write 8 visible ASCII characters or more without spaces, as one line")
+    })?;
+    Ok((key.to_owned(), strength))
 }
 
 fn list(dirs: &Dirs, out: Out) -> Result<(), Failure> {

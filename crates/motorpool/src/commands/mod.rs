@@ -20,7 +20,7 @@ use crate::{
     args::{Cli, Command},
     client::Client,
     dirs::Dirs,
-    exit::Failure,
+    exit::{Exit, Failure},
     out,
     settings::Settings,
 };
@@ -30,10 +30,17 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
     let (dirs, out) = (Dirs::find(cli.common.state_dir.as_deref())?, cli.common.out());
     let config = cli.common.config.as_deref();
     let settings = || Settings::load(&dirs, config);
-    let client = Client::new(&dirs.live_control_socket());
+    let client = match cli.common.remote()? {
+        Some(_) if cli.command.is_local() => {
+            let what = "this command is about this machine, and --server names another one";
+            return Err(Failure::new(Exit::Usage, what, "leave --server and MOTORPOOL_SERVER out, or run it there"));
+        }
+        Some(remote) => Client::of(remote),
+        None => Client::new(&dirs.live_control_socket()),
+    };
     match cli.command {
         Command::Up(command) => up::perform(&dirs, out, (config, command)).await,
-        Command::Serve => serve::perform(&dirs, out, &settings()?).await,
+        Command::Serve(command) => serve::perform(&dirs, out, (&settings()?, command.reach)).await,
         Command::Run(command) => out::while_read(run::perform(&client, out, command)).await,
         Command::Ps => ps::perform(&client, out).await,
         Command::Models => ps::models(&client, out).await,

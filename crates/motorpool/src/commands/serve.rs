@@ -1,5 +1,6 @@
 //! `motorpool serve`: until told to stop.
 use crate::{
+    args::Reach,
     daemon::{Daemon, Signals},
     dirs::Dirs,
     exit::Failure,
@@ -8,9 +9,9 @@ use crate::{
 };
 use serde_json::json;
 
-pub(super) async fn perform(dirs: &Dirs, out: Out, settings: &Settings) -> Result<(), Failure> {
+pub(super) async fn perform(dirs: &Dirs, out: Out, (settings, reach): (&Settings, Reach)) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    let daemon = Daemon::start(dirs, settings).await?;
+    let daemon = Daemon::start(dirs, settings, reach).await?;
     let addresses = daemon.addresses();
     out.data(&json!({ "listen": addresses }), || {
         addresses.iter().map(|address| ["listening on ", address.as_str(), "\n"].concat()).collect()

@@ -56,7 +56,7 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>,
     provide_engine(dirs, &settings, (&model, &up)).await?;
     provide_model(dirs, &settings, &model).await?;
     let mut signals = Signals::listen()?;
-    let daemon = Daemon::start(dirs, &settings).await?;
+    let daemon = Daemon::start(dirs, &settings, up.reach).await?;
     let client = Client::new(&dirs.control_socket());
     let answered = tokio::select! {
         answered = greet(&client, out, &model) => Some(answered),
