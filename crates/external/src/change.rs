@@ -114,6 +114,10 @@ impl Host {
 
     /// What is resident after our load of `name` and was not before is ours.
     async fn loaded(&self, name: &str, (before, loaded): (After, Result<Option<String>, ServerError>)) -> Happened {
+        if matches!(loaded, Err(ServerError::Stalled(_))) {
+            // It would hold the place that what went for it needs.
+            drop(self.server.unload(name).await);
+        }
         let after = self.server.list().await.ok();
         let instance = match loaded {
             Ok(instance) => instance,

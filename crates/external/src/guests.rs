@@ -5,7 +5,7 @@ use crate::{
     guest::Guest,
     target::{Setting, Target},
 };
-use motorpool_residency::{Adoption, Book, By, Kind, Owned};
+use motorpool_residency::{Adoption, Book, By, Owned};
 use motorpool_vocab::{ServerUrl, TargetKey};
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
@@ -109,10 +109,5 @@ impl Guests {
             leaving.spawn(async move { guest.leave(within).await });
         }
         while leaving.join_next().await.is_some() {}
-    }
-
-    /// Whether a text of the configuration is a kind of server.
-    pub fn kind(text: &str) -> Option<Kind> {
-        [Kind::Router, Kind::LmStudio, Kind::Ollama].into_iter().find(|kind| kind.as_str() == text)
     }
 }

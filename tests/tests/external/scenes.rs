@@ -1,10 +1,10 @@
 //! What a real router does besides: it sleeps, loads, hides its size, is started again; and requests that go away.
 use crate::{
     fakes::chat,
-    support::{target_at, visit, visit_at},
+    support::{target_at, target_within, visit, visit_at},
 };
-use motorpool_external::{Refusal, TargetLock};
-use motorpool_residency::{Action, Decline};
+use motorpool_external::{Limits, Refusal, TargetLock};
+use motorpool_residency::{Action, Decline, Kind};
 use motorpool_testkit::eventually;
 use motorpool_tests::e2e::{Router, Tap};
 use std::time::Duration;
@@ -145,4 +145,18 @@ async fn a_router_without_news_is_looked_at_until_the_load_is_done() {
     let visit = visit_at(&house, target_at(tap.port(), &[]));
     drop(visit.guest.prepare("a").await.expect("it fits"));
     assert_eq!(visit.owned(), ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_stands_still_is_given_up_and_what_went_for_it_is_put_back() {
+    let house = Router::open(1).await;
+    house.stick("c");
+    let hasty = Limits { load: Duration::from_secs(5), ..Limits::of(Kind::Router) };
+    let visit = visit_at(&house, target_within(&house, hasty));
+    drop(visit.guest.prepare("b").await.expect("it fits"));
+    visit.told();
+    let refused = visit.guest.prepare("c").await.expect_err("it never ends");
+    assert!(refused.to_string().starts_with("nothing happened for"), "{refused}");
+    assert_eq!(visit.told(), ["about-to-evict", "Evict b", "Restore b", "swap"]);
+    assert_eq!((house.residents().await, visit.owned()), (vec!["b".to_owned()], vec!["b".to_owned()]));
 }

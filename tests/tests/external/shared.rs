@@ -3,7 +3,9 @@ use crate::{
     fakes::{chat, target, visit},
     support::Visit,
 };
-use motorpool_external::{CallError, Guests, LockError, OpenError, Refusal, Report, Target, TargetLock, Told};
+use motorpool_external::{
+    CallError, Guests, LockError, OpenError, Refusal, Report, ServerError, Target, TargetLock, Told,
+};
 use motorpool_residency::{Adoption, Kind, NoticeKind};
 use motorpool_testkit::servers::FakeOllama;
 use std::{fs, sync::Arc, time::Duration};
@@ -141,4 +143,15 @@ async fn addresses_that_no_model_server_has_are_refused() {
         let opened = Guests::open(vec![bad], crate::support::setting(folder.path(), &Arc::default()));
         assert!(matches!(opened, Err(OpenError::Target { source: CallError::OffLimits, .. })), "{url}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_spoken_to_over_tls_is_never_asked_in_the_clear() {
+    let server = server().await;
+    let url = format!("https://localhost:{}/v1", server.port()).parse().expect("an address");
+    let visit = visit(Target { url, ..ollama(&server) });
+    let refused = visit.guest.look().await.expect_err("it speaks no TLS");
+    assert!(matches!(refused, ServerError::Call(CallError::Network(_))), "{refused:?}");
+    drop(visit.guest.prepare("a").await.expect("unlisted, so it is sent as it is"));
+    assert!(server.asked("/api/ps").is_empty() && server.asked("/api/generate").is_empty());
 }
