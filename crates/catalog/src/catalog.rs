@@ -142,6 +142,11 @@ impl Catalog {
         self.aliases.insert(DEFAULT.into(), id.clone());
     }
 
+    /// Whether `name` is an id or an alias as it is, not by a `*`.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.exact(name).is_some()
+    }
+
     fn exact(&self, name: &str) -> Option<&ModelId> {
         let by_id = ModelId::new(name).ok().and_then(|id| self.models.get_key_value(&id)).map(|(id, _)| id);
         by_id.or_else(|| self.aliases.get(name))
@@ -217,7 +222,7 @@ fn plain_chars(glob: &str) -> usize {
 }
 
 /// Whether `name` fits `glob`, in which every `*` stands for any characters, none included.
-fn fits(glob: &str, name: &str) -> bool {
+pub(crate) fn fits(glob: &str, name: &str) -> bool {
     let mut parts = glob.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };

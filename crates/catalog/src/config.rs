@@ -6,6 +6,7 @@ use crate::{
     capacity::{Capacity, Device, check_devices},
     care::{BreakerSettings, HealthSettings},
     document::{Origin, Step},
+    external::{External, Protect, check_external},
     names::nearest,
     quantity,
     state::SessionStateSettings,
@@ -57,12 +58,17 @@ pub struct Config {
     /// `[engine.<name>]`: what this machine says about an engine, by the manifest's name.
     #[serde(rename = "engine")]
     pub engines: BTreeMap<String, EngineSettings>,
+    /// `[[external]]`: model servers that somebody else runs.
+    pub external: Vec<External>,
+    /// `[[protect]]`: models that go last there.
+    pub protect: Vec<Protect>,
 }
 
 impl Config {
     /// What shows only across keys.
     pub(crate) fn checked(mut self, origin: &Origin) -> Result<Self, ConfigError> {
         check_devices(&self.devices, origin)?;
+        check_external((&self.external, &self.protect), origin)?;
         self.engines.values_mut().for_each(|engine| engine.origin = origin.clone());
         Ok(self)
     }

@@ -90,6 +90,34 @@ pub(crate) const CONFIG: Examples = &[
     ("engine.*", "[engine.llama-server]"),
     ("engine.*.sandbox", "sandbox = \"off\""),
     ("engine.*.program", "program = \"/opt/llama.cpp/bin/llama-server\""),
+    ("external", "[[external]]"),
+    ("external.id", "id = \"desk\""),
+    ("external.kind", "kind = \"llama-cpp-router\""),
+    ("external.url", "url = \"http://127.0.0.1:8080\""),
+    ("external.key_file", "key_file = \"/etc/motorpool/desk.key\""),
+    ("external.key_env", "key_env = \"DESK_KEY\""),
+    ("external.headers", "headers = { x-team = \"lab\" }"),
+    ("external.lifecycle", "lifecycle = \"user-managed\""),
+    ("external.default_model", "default_model = \"qwen3-8b\""),
+    ("external.context", "context = 32768"),
+    ("external.keep_alive", "keep_alive = \"5m\""),
+    ("external.prefer", "prefer = \"external\""),
+    ("external.models", "models = [\"qwen*\"]"),
+    ("external.load", "[external.load]"),
+    ("external.load.context_length", "context_length = 32768"),
+    ("external.load.eval_batch_size", "eval_batch_size = 512"),
+    ("external.load.flash_attention", "flash_attention = true"),
+    ("external.load.num_experts", "num_experts = 8"),
+    ("external.load.offload_kv_cache_to_gpu", "offload_kv_cache_to_gpu = true"),
+    ("external.load.context_ceiling", "context_ceiling = 131072"),
+    ("external.timeouts", "[external.timeouts]"),
+    ("external.timeouts.look", "look = \"1500ms\""),
+    ("external.timeouts.load", "load = \"120s\""),
+    ("external.timeouts.unload", "unload = \"15s\""),
+    ("protect", "[[protect]]"),
+    ("protect.model", "model = \"qwen3-8b\""),
+    ("protect.role", "role = \"chat\""),
+    ("protect.target", "target = \"desk\""),
 ];
 
 pub(crate) const HOST: Examples = &[
@@ -239,7 +267,8 @@ mod tests {
         let table = path.split('.').map(|key| if key == "*" { "chat" } else { key }).collect::<Vec<_>>().join(".");
         let header = match path {
             "" => String::new(),
-            "log_class" | "device" | "adapters" => format!("[[{path}]]\n"),
+            "log_class" | "device" | "adapters" | "external" | "protect" => format!("[[{path}]]\n"),
+            _ if path.starts_with("external.") => format!("[[external]]\n[{table}]\n"),
             _ => format!("[{table}]\n"),
         };
         match read(&format!("{header}\n\"?\" = 1\n")).map_err(|e| e.fault().clone()) {
@@ -280,8 +309,11 @@ mod tests {
     fn every_example_is_right() {
         for (name, examples, read) in READERS {
             for (path, line) in examples.iter().filter(|(_, line)| !line.starts_with('[') && !line.contains("{ file")) {
-                let text =
-                    with_example(path, line).replace("[log_class]", "[[log_class]]").replace("[device]", "[[device]]");
+                let mut text = with_example(path, line);
+                for list in ["log_class", "device", "external", "protect"] {
+                    text = text.replace(&format!("[{list}]"), &format!("[[{list}]]"));
+                }
+                text = text.replace("[external.", "[[external]]\n[external.");
                 // Other keys may be missing, but the line itself must be read without a word against it.
                 match read(&text) {
                     Ok(()) => {}

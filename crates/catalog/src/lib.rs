@@ -26,6 +26,7 @@ mod embedded;
 mod error;
 mod examples;
 mod expand;
+mod external;
 mod launch;
 mod listen;
 mod manifest;
@@ -52,11 +53,15 @@ pub use context::{ContextWish, Profile};
 pub use document::Source;
 pub use embedded::{embedded_manifests, embedded_models, shipped};
 pub use error::{ConfigError, Fault};
+pub use external::{
+    External, ExternalKind, ExternalLifecycle, ExternalLoad, ExternalTimeouts, Glob, HeaderName, HeaderText, KeptFor,
+    Prefer, Protect, ProtectRole,
+};
 pub use launch::{Batch, FlashAttention, LaunchValues};
 pub use listen::Listen;
 pub use manifest::{
     HeaderRule, LogClass, Manifest, PathRule, Probe, Probes, Program, Progress, Ready, ReportKind, SlotsView, Stop,
-    StopSignal, Transport,
+    StopSignal, Transport, always_passes,
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
 pub use parameters::Parameters;

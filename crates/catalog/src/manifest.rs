@@ -244,6 +244,11 @@ pub struct LogClass {
     pub pattern: Regex,
 }
 
+/// Whether a header of a request may reach whoever answers it, whatever that is. `name` is in lower case.
+pub fn always_passes(name: &str) -> bool {
+    ALWAYS_PASS.iter().any(|rule| matches(rule, name)) && !NEVER_PASS.iter().any(|rule| matches(rule, name))
+}
+
 impl Manifest {
     /// The probe for a model with these capabilities.
     pub fn probe(&self, capabilities: &[Capability]) -> Option<&Probe> {
@@ -266,8 +271,8 @@ impl Manifest {
     /// Whether a header of a request may reach this engine. `name` is in lower case.
     pub fn passes_header(&self, name: &str) -> bool {
         let named =
-            ALWAYS_PASS.iter().any(|rule| matches(rule, name)) || self.headers.iter().any(|h| matches(&h.0, name));
-        named && !NEVER_PASS.iter().any(|rule| matches(rule, name))
+            self.headers.iter().any(|h| matches(&h.0, name)) && !NEVER_PASS.iter().any(|rule| matches(rule, name));
+        named || always_passes(name)
     }
 
     /// Why a flag of a model's `extra_args` is refused, if it is.

@@ -53,7 +53,7 @@ pub use device_list::{EngineDevice, parse_device_list, parse_used_devices};
 pub use foreign::{PidSpace, foreign_ram, tenants};
 pub use gpu_panic::{GpuPanic, observe_gpu_panic};
 pub use graphics::{Gpu, Graphics, ToldBy, Visible};
-pub use listener::listens;
+pub use listener::{listener, listens};
 pub use nvidia::{Driver, Nvidia, NvidiaReading};
 pub use pressure::{MemoryPressure, observe_memory_pressure};
 pub use prober::{Probe, Prober, Started};

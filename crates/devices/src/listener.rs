@@ -7,10 +7,21 @@ const LISTEN: &str = "0A";
 /// Whether one of `pids` holds a socket that listens on TCP `port`, and nobody else's socket does so too
 /// (several may, with `SO_REUSEPORT`).
 pub fn listens(port: u16, pids: &[u32]) -> bool {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
-    let listening: BTreeSet<u64> = tables.iter().flat_map(|table| inodes_listening(table, port)).collect();
+    let listening = listening(port);
     let ours: BTreeSet<u64> = pids.iter().flat_map(|pid| socket_inodes(*pid)).collect();
     !listening.is_empty() && listening.is_subset(&ours)
+}
+
+/// Who of `pids` holds a socket that listens on TCP `port`, the first of several. What others' processes hold cannot be read.
+pub fn listener(port: u16, pids: &[u32]) -> Option<u32> {
+    let listening = listening(port);
+    let holds = |pid: &&u32| socket_inodes(**pid).iter().any(|inode| listening.contains(inode));
+    if listening.is_empty() { None } else { pids.iter().find(holds).copied() }
+}
+
+fn listening(port: u16) -> BTreeSet<u64> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    tables.iter().flat_map(|table| inodes_listening(table, port)).collect()
 }
 
 /// Inodes of the sockets that listen on `port`, from a table of `/proc/net`.
@@ -47,6 +58,7 @@ mod tests {
         assert!(listens(port, &[me]));
         assert!(listens(port, &[1, me]));
         assert!(!listens(port, &[]), "nobody is not us");
+        assert_eq!((listener(port, &[1, me]), listener(port, &[])), (Some(me), None));
         drop(listener);
         assert!(!listens(port, &[me]), "closed");
     }

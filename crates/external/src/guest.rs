@@ -246,7 +246,7 @@ impl Guest {
             keep: Keep {
                 model: wire.clone(),
                 protection: found.map_or(Protection::None, |seen| protection(seen, set, None)),
-                context: host.server.context(),
+                context: host.server.context().or(self.target().asked),
                 max_context: found.and_then(|seen| seen.max_context),
             },
             residents: assess(&look.listing, self.key(), &host.common.own().book, set),
@@ -326,7 +326,7 @@ impl Guest {
     /// Beside other models a load gets no more context than is fair.
     fn clamped(&self, case: Case) -> Wanted {
         let mut wanted = case.wanted;
-        let Some(asked) = case.facts.keep.context else { return wanted };
+        let Some(asked) = self.host.server.context() else { return wanted };
         let given = clamp_context(asked, self.target().context, case.facts.residents.len());
         if given < asked {
             let message = format!("beside other models it is loaded with a context of {given} tokens, not {asked}");

@@ -39,6 +39,8 @@ mod stay;
 mod target;
 mod watch;
 
+pub use motorpool_residency as residency;
+
 pub use call::{Body, CallError, Cause, Key};
 pub use error::ServerError;
 pub use guest::{Guest, Refusal, View};

@@ -9,7 +9,7 @@ use crate::{
 };
 use http::{Request, Response};
 use hyper::body::Incoming;
-use motorpool_residency::{Capacity, Kind, Listing, Resident, Variant};
+use motorpool_residency::{Capacity, Kind, Lifecycle, Listing, Resident, Variant};
 use motorpool_vocab::TargetKey;
 
 /// One server, by its kind.
@@ -27,6 +27,8 @@ pub(crate) struct Server {
     caller: Caller,
     root: String,
     key: TargetKey,
+    /// What a router that we manage is told with each request: not to load for it.
+    mark: Option<&'static str>,
 }
 
 /// What a look shows.
@@ -61,7 +63,9 @@ impl Server {
             Kind::Ollama => Adapter::Ollama(Ollama::new(target, caller.clone())),
             Kind::LmStudio => Adapter::LmStudio(LmStudio::new(target, caller.clone())),
         };
-        Ok(Self { adapter, caller, root: target.url.root(), key: target.url.key() })
+        let is_managed_router = target.kind == Kind::Router && target.lifecycle == Lifecycle::Managed;
+        let mark = is_managed_router.then_some("autoload=0");
+        Ok(Self { adapter, caller, root: target.url.root(), key: target.url.key(), mark })
     }
 
     /// Which server it is.
@@ -168,13 +172,13 @@ impl Server {
         matches!(self.adapter, Adapter::Ollama(_))
     }
 
-    /// Sends a caller's request, whose URI is a path below the server's root. A router is told not to load for it.
+    /// Sends a caller's request, whose URI is a path below the server's root. A managed router is told not to load
+    /// for it.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, CallError> {
         let path = request.uri().path();
         let asked = request.uri().query().unwrap_or_default().split('&');
         let kept = asked.filter(|part| !part.is_empty() && part.split('=').next() != Some("autoload"));
-        let autoload = matches!(self.adapter, Adapter::Router(_)).then_some("autoload=0");
-        let query: Vec<&str> = kept.chain(autoload).collect();
+        let query: Vec<&str> = kept.chain(self.mark).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         let url = format!("{}{path}{mark}{}", self.root, query.join("&"));
         self.caller.send(&url, request).await

@@ -45,6 +45,8 @@ pub struct Target {
     pub protected: ProtectedSet,
     /// LM Studio: the instance that is meant where a model has several.
     pub default_model: Option<String>,
+    /// Tokens of context that requests want, where no load is configured with some: more than a model has is told.
+    pub asked: Option<u32>,
     /// LM Studio: tokens of context that a load beside other models gets at most (131,072).
     pub context: u32,
     /// Ollama: how long it keeps what we loaded (5 minutes).
@@ -126,6 +128,7 @@ impl Target {
             lifecycle: Lifecycle::Managed,
             protected: ProtectedSet::Known(Vec::new()),
             default_model: None,
+            asked: None,
             context: CONTEXT_CEILING,
             keep_alive: KeepAlive::For(Duration::from_mins(5)),
             load: Map::new(),

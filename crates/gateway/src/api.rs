@@ -6,6 +6,7 @@ mod events;
 mod log;
 mod plan;
 mod queue;
+mod residency;
 mod wire;
 
 pub(crate) use log::{Follow, LogBody};
@@ -17,7 +18,7 @@ use crate::{
     errors::Failure,
     family::Caller,
     models::Standing,
-    refusals::{failure_of, was_unloaded},
+    refusals::was_unloaded,
     service::{Door, failed},
 };
 use axum::{
@@ -75,6 +76,9 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/reconcile", post(queue::reconcile))
         .route("/events", get(events::stream))
         .route("/plan", post(plan::plan))
+        .route("/residency", get(residency::list))
+        .route("/residency/plan", post(residency::plan))
+        .route("/residency/release", post(residency::release))
         .route("/models/{id}/reset", post(reset_model))
         .route("/reset", post(reset_all))
         .route("/unload-idle", post(unload_idle))
@@ -145,12 +149,13 @@ async fn load_engine(State(context): Shared, name: Name) -> Result<Json<Loaded>,
     let key = key_of(name)?;
     let may_be = |m: &&Arc<Model>| m.engine == key.provider() && key.replica() < MOST_REPLICAS;
     let model = context.catalog.model(key.model()).filter(may_be).ok_or_else(|| no_engine(&key))?;
-    let key = context.handle.load_replica(model.id.clone(), key.replica()).await.map_err(failure_of)?;
+    let key = context.handle.load_replica(model.id.clone(), key.replica()).await;
+    let key = key.map_err(|refusal| context.refusal(refusal))?;
     Ok(Json(Loaded { key: key.to_string() }))
 }
 
 async fn load(context: &Context, model: &Model) -> Result<Json<Loaded>, Refused> {
-    let key = context.handle.load(model.id.clone()).await.map_err(failure_of)?;
+    let key = context.handle.load(model.id.clone()).await.map_err(|refusal| context.refusal(refusal))?;
     Ok(Json(Loaded { key: key.to_string() }))
 }
 

@@ -83,6 +83,14 @@ impl Asker {
         self.keep_alive == Some(KeepAlive::For(Duration::ZERO))
     }
 
+    /// Refuses a model of somebody else's server that goes by none of its key's names.
+    pub(crate) fn check_names(&self, names: &[&str]) -> Result<(), Failure> {
+        match &self.rights {
+            Some(rights) if !rights.may_use_any(names) => Err(Failure::NotAllowed(NOT_ITS_MODEL)),
+            _ => Ok(()),
+        }
+    }
+
     /// Without a lane in `headers`, of those who wait for nobody: a count is not worth that others go for it.
     #[must_use]
     pub(crate) fn in_no_hurry(mut self, headers: &HeaderMap) -> Self {

@@ -115,6 +115,15 @@ pub enum Failure {
     /// It cannot be killed.
     #[error("engine {0} cannot be killed; it stays charged")]
     EngineStuck(String),
+    /// A server that somebody else runs has no room for the model by our rules.
+    #[error("{0}")]
+    WillNotFit(String),
+    /// Another one of us changes that server.
+    #[error("{0}")]
+    ResidencyBusy(String),
+    /// That server did not load the model, or did not answer.
+    #[error("{0}")]
+    ExternalFailed(String),
     /// We are leaving.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -269,6 +278,9 @@ impl Failure {
             Self::EngineTimeout { .. } => (504, "engine_timeout", SERVER, None, Now),
             Self::Evicted(_) => (503, "evicted", SERVER, None, After(1)),
             Self::EngineStuck(_) => (500, "engine_stuck", SERVER, None, Never),
+            Self::WillNotFit(_) => (503, "will_not_fit", SERVER, None, After(10)),
+            Self::ResidencyBusy(_) => (503, "residency_busy", SERVER, None, After(5)),
+            Self::ExternalFailed(_) => (502, "external_failed", SERVER, None, Now),
             Self::ShuttingDown => (503, "shutting_down", SERVER, None, After(5)),
             Self::Overloaded(_) => (503, "overloaded", SERVER, None, After(2)),
             Self::InvalidRequest { param, .. } => (400, "invalid_request", INVALID, *param, Never),
@@ -359,6 +371,9 @@ pub(crate) mod tests {
                 "engine_timeout",
             ),
             (Failure::Evicted(text()), 503, "evicted"),
+            (Failure::WillNotFit(text()), 503, "will_not_fit"),
+            (Failure::ResidencyBusy(text()), 503, "residency_busy"),
+            (Failure::ExternalFailed(text()), 502, "external_failed"),
             (Failure::EngineStuck(text()), 500, "engine_stuck"),
             (Failure::ShuttingDown, 503, "shutting_down"),
             (Failure::Overloaded("bodies"), 503, "overloaded"),

@@ -16,7 +16,7 @@ use crate::{
     headers,
     loading::{is_event_stream, write_stream_headers},
     ollama::{self, Lines, Translation},
-    refusals::{cause_of_death, failure_of},
+    refusals::cause_of_death,
     relay::{Broken, Manner, Relay, Terms, next_bytes},
     retain::{Replay, Retained},
     splice::Splice,
@@ -97,7 +97,7 @@ impl Job {
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
         let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
         let asked_at = Instant::now();
-        let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(failure_of(refusal)))?;
+        let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(context.refusal(refusal)))?;
         let loaded_within = asked_at.elapsed();
         let to = (lease.spawn(), lease.endpoint());
         let often = if self.upload.is_some() { Often::Once } else { Often::OnceMore };
@@ -163,7 +163,7 @@ impl Job {
             Ok(first) => first,
             Err(broken) => return Err(died(context, &lease, broken).await),
         };
-        if self.must_be_wrapped(&head) {
+        if must_be_wrapped(&self.caller, &head) {
             let document = begin_of(first, &mut body, limits.between_frames).await;
             return Err(Attempt::Failed(Failure::of_engine(head.status, &document)));
         }
@@ -202,7 +202,7 @@ impl Job {
                     tap.pass(&bytes);
                     match assembler.feed(&bytes) {
                         Ok(None) => {}
-                        Ok(Some(Assembled::Refused { status, body })) if self.must_be_wrapped_as_json() => {
+                        Ok(Some(Assembled::Refused { status, body })) if must_be_wrapped_as_json(&self.caller) => {
                             let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
                             return Err(Attempt::Failed(Failure::of_engine(status, &body)));
                         }
@@ -261,25 +261,24 @@ impl Job {
             }
         }
     }
+}
 
-    /// Whether this is an error in a form that no client of the API reads: a plain text, a page, another API's JSON.
-    fn must_be_wrapped(&self, head: &response::Parts) -> bool {
-        let is_json =
-            head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
-        let is_error = head.status.is_client_error() || head.status.is_server_error();
-        // Its own words.
-        let is_its = self.caller.family.traits().errors == ErrorForm::Numbered;
-        is_error && !is_its && (!is_json || self.must_be_wrapped_as_json())
-    }
+/// Whether this is an error in a form that no client of the API reads: a plain text, a page, another API's JSON.
+pub(crate) fn must_be_wrapped(caller: &Caller, head: &response::Parts) -> bool {
+    let is_json = head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
+    let is_error = head.status.is_client_error() || head.status.is_server_error();
+    // Its own words.
+    let is_its = caller.family.traits().errors == ErrorForm::Numbered;
+    is_error && !is_its && (!is_json || must_be_wrapped_as_json(caller))
+}
 
-    /// Whether the engine's own JSON is an error in another API's form. It has the members of OpenAI's.
-    fn must_be_wrapped_as_json(&self) -> bool {
-        matches!(self.caller.family.traits().errors, ErrorForm::Typed | ErrorForm::Text)
-    }
+/// Whether the engine's own JSON is an error in another API's form. It has the members of OpenAI's.
+fn must_be_wrapped_as_json(caller: &Caller) -> bool {
+    matches!(caller.family.traits().errors, ErrorForm::Typed | ErrorForm::Text)
 }
 
 /// As much of an error document as is read for its message.
-async fn begin_of(first: Option<Bytes>, body: &mut Incoming, within: Duration) -> Vec<u8> {
+pub(crate) async fn begin_of(first: Option<Bytes>, body: &mut Incoming, within: Duration) -> Vec<u8> {
     let mut document = first.map(Vec::from).unwrap_or_default();
     while document.len() < DOCUMENT_BYTES
         && let Ok(Some(more)) = next_bytes(body, within).await

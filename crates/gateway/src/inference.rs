@@ -12,6 +12,7 @@ use crate::{
     models::Standing,
     multipart::boundary_of,
     ollama::{self, Call},
+    outside::{self, Chosen},
     raw,
     receive::{Expected, Form, Received, check_coding, check_purpose, receive},
     route::{Served, Way},
@@ -47,7 +48,13 @@ pub(crate) async fn by_table(
     let expected = Expected { form: Form::Routed, model: named, purpose, listed, asker: first };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
-    let model = context.choose(named.into_iter().chain(found.model()))?;
+    let model = match context.choose_any(named.into_iter().chain(found.model()).collect()).await? {
+        Chosen::Own(model) => model,
+        Chosen::Foreign(foreign) => {
+            asker.check_names(&[&foreign.wire, &foreign.qualified()])?;
+            return outside::by_table(context, foreign, (served, head), (received, asker)).await;
+        }
+    };
     asker.check_model(&model)?;
     check_purpose(&model, purpose)?;
     let manifest = context.manifest(&model);
@@ -167,7 +174,7 @@ fn job_of(
     let (model, manifest) = to;
     let recorder = head.extensions.get::<Recorder>().cloned();
     let recorder = recorder.ok_or(Failure::Internal("a request without a record"))?;
-    recorder.is_for(&model.id);
+    recorder.is_for(model.id.as_str());
     Ok(Job {
         model: model.id.clone(),
         method: head.method.clone(),
@@ -196,7 +203,7 @@ pub(crate) async fn answer(
 ) -> Result<Response<ReplyBody>, Failure> {
     let told = Told {
         handle: context.handle.clone(),
-        model: job.model.clone(),
+        model: Some(job.model.clone()),
         caller: job.caller.clone(),
         recorder: job.recorder.clone(),
     };
@@ -228,7 +235,7 @@ fn rules_keep_shape(kind: Kind, rules: &Parameters) -> bool {
 }
 
 /// Only who asked for a stream can be told anything before the reply.
-fn commit_after(
+pub(crate) fn commit_after(
     context: &Context,
     headers: &HeaderMap,
     found: &Findings,

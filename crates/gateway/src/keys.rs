@@ -187,6 +187,12 @@ impl Rights {
         self.key.models.is_empty() || self.key.models.iter().any(|id| id == model.id.as_str())
     }
 
+    /// Whether a model that goes by these names is one of its own.
+    pub(crate) fn may_use_any<S: AsRef<str>>(&self, names: &[S]) -> bool {
+        let is = |id: &String| names.iter().any(|name| name.as_ref() == id);
+        self.key.models.is_empty() || self.key.models.iter().any(is)
+    }
+
     /// K2. Given back when it is dropped.
     pub(crate) fn place(&self, now: Instant) -> Result<Place, Failure> {
         Counts::place(&self.counts, (self.key.concurrent, self.key.per_minute), now)

@@ -76,7 +76,8 @@ pub(crate) fn write_stream_headers(headers: &mut HeaderMap) {
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) handle: PoolHandle,
-    pub(crate) model: ModelId,
+    /// `None`: one whose progress nobody knows.
+    pub(crate) model: Option<ModelId>,
     pub(crate) caller: Caller,
     pub(crate) recorder: Recorder,
 }
@@ -92,7 +93,7 @@ impl Told {
     fn comment(&self) -> Bytes {
         let snapshot = self.handle.snapshot();
         let progress = snapshot.entries.iter().find_map(|entry| match entry.phase {
-            PhaseView::Starting { progress } if *entry.key.model() == self.model => progress,
+            PhaseView::Starting { progress } if Some(entry.key.model()) == self.model.as_ref() => progress,
             _ => None,
         });
         match progress {

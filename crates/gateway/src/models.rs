@@ -2,8 +2,13 @@
 //!
 //! One row carries OpenAI's members and those of llama-server's router. It is made of the catalog and the last snapshot,
 //! and waits for nobody.
-use crate::context::Context;
+use crate::{
+    context::Context,
+    keys::Rights,
+    outside::{self, Listed, Outside},
+};
 use motorpool_catalog::{ContextWish, Model};
+use motorpool_external::residency::Seen;
 use motorpool_vocab::{Bytes, EntryView, PhaseView, Snapshot};
 use serde::Serialize;
 
@@ -26,6 +31,9 @@ pub(crate) struct Row {
     capabilities: Vec<&'static str>,
     status: Status,
     meta: Meta,
+    /// The server that has it, when that is not ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -112,12 +120,34 @@ pub(crate) fn properties(context: &Context) -> Properties {
     Properties { role: "router", max_instances: context.catalog.models().count() }
 }
 
-/// Every model that whoever asks may use.
-pub(crate) fn list(context: &Context, may_use: impl Fn(&Model) -> bool) -> List {
+/// Every model that whoever asks may use, ours first.
+pub(crate) fn list(context: &Context, rights: Option<&Rights>) -> List {
     let snapshot = context.handle.snapshot();
-    List {
-        object: "list",
-        data: context.catalog.models().filter(|m| may_use(m)).map(|m| row(context, m, &snapshot)).collect(),
+    let theirs = outside::listed(context);
+    let is_hidden = |m: &Model| theirs.iter().any(|listed| listed.hides.as_deref() == Some(m.id.as_str()));
+    let may_use = |m: &Model| rights.is_none_or(|rights| rights.may_use(m)) && !is_hidden(m);
+    let mut data: Vec<Row> =
+        context.catalog.models().filter(|m| may_use(m)).map(|m| row(context, m, &snapshot)).collect();
+    let may_see = |listed: &Listed| rights.is_none_or(|rights| rights.may_use_any(&listed.names));
+    data.extend(theirs.into_iter().filter(may_see).map(|listed| listed.row));
+    List { object: "list", data }
+}
+
+impl Row {
+    /// One model of somebody else's server.
+    pub(crate) fn foreign(context: &Context, (server, seen): (&Outside, &Seen), id: String) -> Self {
+        Self {
+            id,
+            object: "model",
+            created: context.started_at,
+            owned_by: server.config.kind.as_str().to_owned(),
+            aliases: seen.aliases.clone(),
+            tags: seen.tags.clone(),
+            capabilities: vec![],
+            status: status(outside::standing(seen.phase)),
+            meta: Meta { n_ctx: None, reserved: None },
+            target: Some(server.config.id.clone()),
+        }
     }
 }
 
@@ -136,6 +166,7 @@ pub(crate) fn row(context: &Context, model: &Model, snapshot: &Snapshot) -> Row 
         capabilities: model.capabilities.iter().map(|c| c.as_str()).collect(),
         status: status(standing),
         meta: Meta { n_ctx: model.context.and_then(ContextWish::tokens), reserved: reserved.map(Bytes::get) },
+        target: None,
     }
 }
 

@@ -37,7 +37,7 @@ const OTHERS: &[(&str, Need)] = &[
 pub(crate) fn need_of(method: &Method, path: &str) -> Need {
     let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     match path.strip_prefix("/api/motorpool/v1/") {
-        Some("plan") => Need::See,
+        Some("plan" | "residency/plan") => Need::See,
         Some(_) if looks => Need::See,
         Some(_) => Need::Change,
         None => other(path),

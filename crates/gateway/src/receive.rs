@@ -3,7 +3,7 @@ use crate::{
     asker::Asker,
     context::Context,
     errors::Failure,
-    refusals::failure_of,
+    outside::Chosen,
     retain::Retained,
     scan::{Findings, Scan, ScanError},
 };
@@ -94,6 +94,9 @@ fn unscanned<T>(form: Form, error: &ScanError) -> Result<Option<T>, Failure> {
 
 /// A body that has not arrived yet must not hold a lease; its model may load.
 fn load(context: &Arc<Context>, name: &str, expected: &Expected<'_>) -> Result<Option<Loading>, Failure> {
+    if context.has_outsiders() && !matches!(context.mean(name), Ok(Chosen::Own(_))) {
+        return Ok(None);
+    }
     let model = context.choose([name])?;
     expected.asker.check_model(&model)?;
     check_purpose(&model, expected.purpose)?;
@@ -120,7 +123,7 @@ async fn next(context: &Context, body: &mut Incoming, loading: &mut Option<Loadi
     let frame = tokio::select! {
         biased;
         frame = tokio::time::timeout(within, body.frame()) => frame,
-        refusal = refused(loading) => return Err(failure_of(refusal)),
+        refusal = refused(loading) => return Err(context.refusal(refusal)),
     };
     match frame {
         Ok(None) => Ok(None),

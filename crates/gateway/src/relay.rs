@@ -8,6 +8,7 @@ use crate::{
     body::BodyError,
     errors::{Awaited, Failure},
     family::{Caller, StreamError},
+    outside::Visit,
     refusals::cause_of_death,
     sse::EventReader,
     usage::{Recorder, Tap},
@@ -52,6 +53,16 @@ impl Broken {
     }
 }
 
+impl Broken {
+    /// The same of a server whose end nobody tells us.
+    fn cause_outside(self) -> Failure {
+        match self {
+            Self::Silent(within) => Failure::EngineTimeout { what: Awaited::NextFrame, within },
+            Self::Cut(_) => Failure::ExternalFailed("the server's reply broke off".into()),
+        }
+    }
+}
+
 /// The next bytes of a reply. Pings are passed over, and do not count as life.
 pub(crate) async fn next_bytes(body: &mut Incoming, within: Duration) -> Result<Option<Bytes>, Broken> {
     let next = async {
@@ -84,6 +95,7 @@ pub(crate) struct Relay {
     // Dropped before the lease: the engine hears of the end before its slot is given to somebody else.
     state: State,
     lease: Option<Lease>,
+    visit: Option<Visit>,
     handle: PoolHandle,
     manner: Manner,
     silence: Silence,
@@ -140,6 +152,24 @@ impl Relay {
             first,
             state: State::Flowing(rest),
             lease: Some(lease),
+            visit: None,
+            handle,
+            manner,
+            silence,
+            events: Events::default(),
+            tap: Tap::new(recorder),
+        }
+    }
+
+    /// The same of a server that somebody else runs: its visit is over with the last byte.
+    pub(crate) fn of_visit(first: Option<Bytes>, rest: Incoming, visit: Visit, terms: Terms) -> Self {
+        let Terms { handle, manner, within, recorder } = terms;
+        let silence = Silence { within, last_data: Instant::now(), timer: Box::pin(tokio::time::sleep(within)) };
+        Self {
+            first,
+            state: State::Flowing(rest),
+            lease: None,
+            visit: Some(visit),
             handle,
             manner,
             silence,
@@ -178,7 +208,7 @@ impl Relay {
         self.state = State::Dying(Box::pin(async move {
             match lease {
                 Some(lease) => broken.cause(&handle, &lease).await,
-                None => Failure::EngineCrashed(None),
+                None => broken.cause_outside(),
             }
         }));
     }
@@ -205,6 +235,7 @@ impl Relay {
         self.lease.iter().for_each(|lease| lease.vital().moved());
         self.state = State::Ended;
         self.lease = None;
+        self.visit = None;
     }
 }
 
@@ -255,7 +286,15 @@ impl Body for Relay {
                 }));
             }
             match ready!(self.poll_flowing(cx)) {
-                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(self.give(bytes)))),
+                Some(Ok(bytes)) => {
+                    let frame = self.give(bytes);
+                    let n = self.events.n;
+                    if let Some(visit) = &mut self.visit {
+                        // An event is about a token.
+                        visit.stay.on_tokens(n);
+                    }
+                    return Poll::Ready(Some(Ok(frame)));
+                }
                 Some(Err(broken)) => self.begin_dying(broken),
                 None => {
                     self.end();

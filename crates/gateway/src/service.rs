@@ -12,6 +12,7 @@ use crate::{
     need::area_of,
     ollama,
     origin::{self, Asker},
+    outside::{self, Chosen},
     raw,
     route::{Route, Way, family_of, route},
     usage::{Recorder, watched},
@@ -103,13 +104,19 @@ impl Service {
             Route::Ollama(page) => ollama::page(context, page, request).await,
             Route::Root => Ok(root()),
             Route::Properties => Ok(json(StatusCode::OK, &models::properties(context))),
-            Route::Models => Ok(json(StatusCode::OK, &models::list(context, |model| may_use(&request, model)))),
+            Route::Models => Ok(json(StatusCode::OK, &models::list(context, request.extensions().get()))),
             Route::Model(name) => {
-                let model = context.choose([raw::decoded(name).as_str()])?;
-                if !may_use(&request, &model) {
-                    return Err(Failure::NotAllowed(NOT_ITS_MODEL));
-                }
-                Ok(json(StatusCode::OK, &models::row(context, &model, &context.handle.snapshot())))
+                let name = raw::decoded(name);
+                let row = match context.mean(&name)? {
+                    Chosen::Own(model) if may_use(&request, &model) => {
+                        models::row(context, &model, &context.handle.snapshot())
+                    }
+                    Chosen::Foreign(foreign) if may_use_any(&request, &[&foreign.wire, &foreign.qualified()]) => {
+                        outside::row(context, &foreign, &name)
+                    }
+                    _ => return Err(Failure::NotAllowed(NOT_ITS_MODEL)),
+                };
+                Ok(json(StatusCode::OK, &row))
             }
             Route::Health if context.handle.is_turning() => Ok(state(StatusCode::OK, "ok")),
             Route::Health => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "stuck")),
@@ -155,6 +162,10 @@ fn place_of(request: &Request<Incoming>) -> Result<Option<Place>, Failure> {
 
 fn may_use(request: &Request<Incoming>, model: &Model) -> bool {
     request.extensions().get::<Rights>().is_none_or(|rights| rights.may_use(model))
+}
+
+fn may_use_any(request: &Request<Incoming>, names: &[&str]) -> bool {
+    request.extensions().get::<Rights>().is_none_or(|rights| rights.may_use_any(names))
 }
 
 /// A failure as a response.

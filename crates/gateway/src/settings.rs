@@ -1,5 +1,5 @@
 //! What the gateway is told at its start.
-use crate::{keys::KeysNeeded, origin::Allowed, retain::BodyLimits};
+use crate::{keys::KeysNeeded, origin::Allowed, outside::Outside, retain::BodyLimits};
 use motorpool_catalog::{Config, Defaults, Limits, Loading};
 use std::{path::PathBuf, time::Duration};
 
@@ -20,6 +20,10 @@ pub struct GatewaySettings {
     pub keys: Option<PathBuf>,
     /// When a key is needed on addresses that other machines can reach.
     pub keys_from_afar: KeysNeeded,
+    /// Model servers that somebody else runs, in the order of the configuration.
+    pub outside: Vec<Outside>,
+    /// How long a request waits there for others of ours to finish.
+    pub drain_wait: Duration,
     /// The addresses served, for people.
     pub listen: Vec<String>,
 }
@@ -38,6 +42,8 @@ impl GatewaySettings {
             spool_dir,
             keys: None,
             keys_from_afar: KeysNeeded::Always,
+            outside: Vec::new(),
+            drain_wait: config.pool.drain_wait,
             listen: Vec::new(),
         }
     }

@@ -14,7 +14,6 @@ mod tests;
 mod watched;
 
 use crate::errors::Failure;
-use motorpool_vocab::ModelId;
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -55,10 +54,10 @@ pub struct UsageRecord {
     pub request: String,
     /// The path it came by, without query.
     pub path: String,
-    /// Its model, once that was known.
-    pub model: Option<ModelId>,
+    /// Its model, once that was known; one of somebody else's server as `server/model`.
+    pub model: Option<String>,
     /// The name of its key, if it came with one.
-    pub key: Option<String>,
+    pub key: Option<Arc<str>>,
     /// What was counted.
     pub tokens: Tokens,
     /// From its head to the engine's first result.
@@ -102,12 +101,12 @@ impl Recorder {
         change(&mut self.0.record.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(crate) fn is_by(&self, key: Option<&str>) {
-        self.write(|record| record.key = key.map(str::to_owned));
+    pub(crate) fn is_by(&self, key: Option<Arc<str>>) {
+        self.write(|record| record.key = key);
     }
 
-    pub(crate) fn is_for(&self, model: &ModelId) {
-        self.write(|record| record.model = Some(model.clone()));
+    pub(crate) fn is_for(&self, model: &str) {
+        self.write(|record| record.model = Some(model.to_owned()));
     }
 
     /// The engine has given something.

@@ -84,6 +84,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<Queue>,
     },
+    /// Show what model servers of yours hold, and whose it is; what would become of a request there; give back what is ours
+    Residency {
+        #[command(subcommand)]
+        command: Option<Residency>,
+    },
     /// Show what happened in the pool, the oldest that is kept first
     Events(Events),
     /// Show what a model's engine said; without a running pool, what the last one wrote down
@@ -140,6 +145,7 @@ impl Command {
             | Self::Unload(_)
             | Self::Reset(_)
             | Self::Queue { .. }
+            | Self::Residency { .. }
             | Self::Events(_)
             | Self::Logs(_) => false,
         }
@@ -229,6 +235,25 @@ pub(crate) enum Queue {
         id: u64,
         /// Which way
         place: Place,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Residency {
+    /// Show what each server holds, by the last look at it
+    Status,
+    /// Show what would become of a request for a model there; changes nothing
+    Plan {
+        /// Its name there, or SERVER/NAME
+        model: String,
+    },
+    /// Unload what we loaded there and nobody uses
+    Release {
+        /// Its name there, or SERVER/NAME; without it, all
+        model: Option<String>,
+        /// On this server alone, by its id
+        #[arg(long, value_name = "SERVER")]
+        target: Option<String>,
     },
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! directories ─► state lock, settled journal, the loop ─► listeners ─► gateway
 //!                                                                        │ SIGTERM, SIGINT, POST …/shutdown
-//! exit 0 ◄─ everything ended ◄─ drained, at most `shutdown.grace` ◄──────┘ a second signal: at once
+//! exit 0 ◄─ external servers left ◄─ everything ended ◄─ drained, at most `shutdown.grace` ◄──┘ a second signal: at once
 //! ```
 //!
 //! Until everything has ended it goes on answering: 503 to new work, and its state to operators.
@@ -15,6 +15,7 @@ use crate::{
     disk,
     engine::{self, calibrate::calibration_of, devices::Keep, discover},
     exit::{Exit, Failure, chain},
+    external::{self, Externals},
     host,
     listen::{self, Bound},
     log, machine,
@@ -179,7 +180,12 @@ async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Fail
         discover: Box::new(move |manifest| locate_programs(&for_programs, &config, manifest)),
         locate: Box::new(move |model| locate_model(&store, model)),
         calibrate: Box::new(move |program| calibration_of(&for_calibration, program)),
-        devices: Devices { drivers, graphics, survey: survey_again(dirs, settings) },
+        devices: Devices {
+            drivers,
+            graphics,
+            servers: external::local(&settings.config),
+            survey: survey_again(dirs, settings),
+        },
         panics: settings::panics()?,
         probes: ProbeTimes { liveness: settings.config.health.timeout, inference: settings.config.health.inference },
         state_disk: settings.config.session_state.disk,
@@ -255,6 +261,7 @@ fn check_reach(dirs: &Dirs, doors: &[(Bound, String)], keys: KeysNeeded) -> Resu
 #[derive(Debug)]
 pub(crate) struct Daemon {
     handle: PoolHandle,
+    externals: Externals,
     gateway: JoinHandle<()>,
     stop: watch::Sender<bool>,
     /// Somebody on the control socket wants us to end.
@@ -289,9 +296,11 @@ impl Daemon {
             listen::bind_unix(&control).map_err(|error| listen::cannot(&Listen::Unix(control.clone()), &error))?;
         listeners.push(Listener::Control(bound));
         let (stop, stopped) = watch::channel(false);
+        let externals = Externals::open(dirs, &settings.config, &handle)?;
         let told = GatewaySettings {
             listen: addresses.clone(),
             keys_from_afar: keys,
+            outside: externals.outside(),
             ..gateway_settings(dirs, &settings.config)?
         };
         let gateway = Gateway::new(handle.clone(), settings.catalog.clone(), told);
@@ -308,7 +317,7 @@ impl Daemon {
         }
         let notifier = Notifier::begin(&handle, &addresses);
         let grace = settings.config.shutdown.grace;
-        Ok(Self { handle, gateway, stop, asked, addresses, control, grace, notifier })
+        Ok(Self { handle, externals, gateway, stop, asked, addresses, control, grace, notifier })
     }
 
     /// Where it serves, as people write it.
@@ -342,7 +351,7 @@ impl Daemon {
         self.notifier.stopping().await;
         tracing::info!("stopping: running requests have {} s", self.grace.as_secs());
         tokio::select! {
-            _ = tokio::time::timeout(self.grace, self.handle.retire()) => {}
+            _ = tokio::time::timeout(self.grace, async { tokio::join!(self.handle.retire(), self.externals.quiet()) }) => {}
             () = signals.stop() => tracing::info!("stopping at once"),
         }
         tokio::select! {
@@ -357,6 +366,8 @@ impl Daemon {
         let _ = self.stop.send(true);
         let _ = fs::remove_file(&self.control);
         let _ = tokio::time::timeout(LAST_BYTES_WITHIN, self.gateway).await;
+        // Nobody asks for anything any more, so nothing is loaded again behind us.
+        self.externals.leave().await;
     }
 }
 

@@ -83,6 +83,14 @@ impl Dirs {
         Ok(Self { data: base.data_dir().join("motorpool"), config: base.config_dir().join("motorpool"), state, run })
     }
 
+    /// The run directory of the user, whatever pool this is: what all pools of theirs share lies below `motorpool/` there.
+    pub(crate) fn of_user() -> Result<PathBuf, DirError> {
+        let base = Xdg::new().map_err(DirError::NoHome)?;
+        let usual = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
+        let runtime = base.runtime_dir().into_iter().chain([usual]).find(|dir| check_ours(dir).is_ok());
+        Ok(runtime.or_else(|| base.state_dir()).unwrap_or_else(|| base.home_dir().join(".local/state")))
+    }
+
     /// The hashes of access keys.
     pub(crate) fn keys(&self) -> PathBuf {
         self.state.join("keys.json")

@@ -8,6 +8,7 @@ mod dirs;
 mod disk;
 mod engine;
 mod exit;
+mod external;
 mod fetch;
 mod host;
 mod listen;

@@ -19,6 +19,44 @@ pub(crate) struct Status {
     pub(crate) engines: Vec<Engine>,
     #[serde(default)]
     pub(crate) waiters: Vec<Value>,
+    #[serde(default)]
+    pub(crate) external: Vec<Server>,
+}
+
+/// Model servers that somebody else runs.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Servers {
+    pub(crate) targets: Vec<Server>,
+}
+
+/// One of them, by the last look at it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Server {
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    /// Whether it is on this machine.
+    #[serde(default)]
+    pub(crate) local: bool,
+    /// Whether it ever answered.
+    pub(crate) seen: bool,
+    /// Why the last look failed.
+    pub(crate) trouble: Option<String>,
+    /// How many models it takes; `None`: unknown, 0: without limit.
+    pub(crate) capacity: Option<u32>,
+    pub(crate) residents: Vec<Resident>,
+}
+
+/// A model in its memory.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Resident {
+    pub(crate) model: String,
+    pub(crate) state: String,
+    pub(crate) owner: String,
+    pub(crate) protection: Option<String>,
+    pub(crate) in_use: bool,
+    pub(crate) total_bytes: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,7 +4,9 @@ use crate::{
     Probe, Probed, Prospect, Refusal, SessionsKept, Source, Split,
 };
 use motorpool_catalog::Model;
-use motorpool_vocab::{Claim, DeviceId, Endpoint, EngineKey, Event, FailureClass, Gate, Holder, ModelId, Now, Spawn};
+use motorpool_vocab::{
+    Claim, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, Gate, Holder, ModelId, Now, Spawn,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -269,6 +271,8 @@ pub enum Input {
     Host(Host),
     /// The graphics driver panicked; `None`: long enough ago.
     GpuPause(Option<GpuPause>),
+    /// Something that happened outside of the pool takes its place among the events.
+    Tell(EventKind),
     /// A deadline is due.
     Tick,
     /// Since the last input nothing ran: the machine slept, or this process was stopped (H6).

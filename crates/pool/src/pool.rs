@@ -232,6 +232,7 @@ impl Pool {
             Input::Host(host) => self.on_host(now, host),
             Input::Cards { begun_at, cards } => self.on_cards(now, begun_at, &cards),
             Input::GpuPause(pause) => self.gpu_pause = pause,
+            Input::Tell(kind) => self.publish(now, kind),
             Input::Woke => self.on_woke(now, before),
             Input::Tick => {}
         }

@@ -14,8 +14,8 @@ use motorpool_pool::{
     Answer, Ask, Direction, Force, Grant, Held, Input, Outlook, Reconciled, Refusal, RequestId, Want,
 };
 use motorpool_vocab::{
-    Endpoint, EngineKey, EntryView, Event, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView, Snapshot, Spawn,
-    TryEnter, Vital,
+    Endpoint, EngineKey, EntryView, Event, EventKind, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView,
+    Snapshot, Spawn, TryEnter, Vital,
 };
 use parking_lot::Mutex;
 use std::{
@@ -249,6 +249,12 @@ impl PoolHandle {
     pub async fn move_ticket(&self, ticket: RequestId, direction: Direction) -> Answer {
         let id = self.number();
         self.operate(id, Input::Move { id, ticket, direction }).await
+    }
+
+    /// Something that happened outside of the pool takes its place among the events.
+    pub fn tell(&self, kind: EventKind) {
+        // A loop that is gone tells nobody any more.
+        let _ = self.inbox.send(Post::Input(Input::Tell(kind)));
     }
 
     /// What would become of these launches, in this order. Nothing changes.

@@ -17,6 +17,7 @@ use crate::{
     drivers::{Drivers, Sighted},
     handle::Post,
     meter::{EVERY, Meter},
+    servers::{LocalServer, Servers},
     shell::post,
 };
 use motorpool_devices::{Gpu, Graphics, now, processes};
@@ -48,13 +49,15 @@ pub struct Devices {
     pub drivers: Option<Drivers>,
     /// What was found.
     pub graphics: Graphics,
+    /// Model servers here that somebody else runs: what they hold goes by their names.
+    pub servers: Vec<LocalServer>,
     /// Called when drivers tell of a device that was not known.
     pub survey: Survey,
 }
 
 impl Default for Devices {
     fn default() -> Self {
-        Self { drivers: None, graphics: Graphics::default(), survey: Box::new(|_| None) }
+        Self { drivers: None, graphics: Graphics::default(), servers: Vec::new(), survey: Box::new(|_| None) }
     }
 }
 
@@ -70,6 +73,7 @@ pub(crate) struct Lookout {
     drivers: Option<Drivers>,
     survey: Survey,
     cards: Mutex<Cards>,
+    servers: Arc<Mutex<Servers>>,
     nudge: Notify,
 }
 
@@ -81,8 +85,9 @@ impl fmt::Debug for Lookout {
 
 impl Lookout {
     /// Over the cards of the pool.
-    pub(crate) fn new(Devices { drivers, graphics, survey }: Devices, host: &Host) -> Self {
-        Self { drivers, survey, cards: Mutex::new(Cards::new(host, graphics)), nudge: Notify::new() }
+    pub(crate) fn new(Devices { drivers, graphics, servers, survey }: Devices, host: &Host) -> Self {
+        let servers = Arc::new(Mutex::new(Servers::new(servers)));
+        Self { drivers, survey, cards: Mutex::new(Cards::new(host, graphics)), servers, nudge: Notify::new() }
     }
 
     /// Looks again, beginning after this.
@@ -128,13 +133,13 @@ impl Lookout {
     async fn look_and_tell(&self, meter: &Arc<Meter>, inbox: &mpsc::WeakUnboundedSender<Post>) -> Sighted {
         // Without cards nobody's processes matter.
         let has_cards = !self.cards.lock().is_empty();
-        let (before, _) = if has_cards { whose(meter).await } else { (BTreeMap::new(), Names::new()) };
+        let (before, _) = if has_cards { whose(meter, None).await } else { (BTreeMap::new(), Names::new()) };
         let sighted = match &self.drivers {
             Some(drivers) => drivers.look().await,
             None => Sighted { begun_at: now(), nvidia: None, amd: None },
         };
         if has_cards {
-            let (after, names) = whose(meter).await;
+            let (after, names) = whose(meter, Some(Arc::clone(&self.servers))).await;
             let ours = united(before, after);
             let cards = self.cards.lock().sights(&sighted, (&ours, &names));
             post(inbox, Input::Cards { begun_at: sighted.begun_at, cards });
@@ -170,12 +175,16 @@ async fn end_of(survey: &mut Option<JoinHandle<Option<Found>>>) -> Option<Found>
 }
 
 /// Whose processes are whose, and how all are called. On a thread that may block: that takes milliseconds.
-async fn whose(meter: &Arc<Meter>) -> (BTreeMap<Spawn, Ours>, Names) {
+async fn whose(meter: &Arc<Meter>, servers: Option<Arc<Mutex<Servers>>>) -> (BTreeMap<Spawn, Ours>, Names) {
     let meter = Arc::clone(meter);
     let look = move || {
         let table = processes();
         let ours = meter.ours(&table, now());
-        (ours, table.into_iter().map(|process| (process.pid, process.name)).collect())
+        let mut names = table.iter().map(|process| (process.pid, process.name.clone())).collect();
+        if let Some(servers) = servers {
+            servers.lock().rename(now(), &table, &mut names);
+        }
+        (ours, names)
     };
     spawn_blocking(look).await.unwrap_or_default()
 }
@@ -230,7 +239,7 @@ mod tests {
             Some(Found { host: host(&[A, B]), graphics: Graphics::new(sighted.devices(), BTreeMap::new()) })
         });
         let graphics = Graphics::new(vec![device(A, 24, None)], BTreeMap::new());
-        let devices = Devices { drivers: Some(both()), graphics, survey };
+        let devices = Devices { drivers: Some(both()), graphics, servers: vec![], survey };
         let lookout = Arc::new(Lookout::new(devices, &host(&[A])));
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let running = tokio::spawn(Arc::clone(&lookout).run(Arc::default(), sender.downgrade()));

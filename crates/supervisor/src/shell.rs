@@ -17,7 +17,7 @@ use motorpool_devices::now;
 use motorpool_pool::{
     Action, Answer, Build, BuildId, Facts, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault,
 };
-use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, FailureClass, Now, Snapshot, Spawn};
+use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, ExternalNotice, FailureClass, Now, Snapshot, Spawn};
 use std::{
     collections::{BTreeSet, HashMap},
     pin::pin,
@@ -353,6 +353,14 @@ fn is_answer(action: &Action) -> bool {
     matches!(action, Action::Grant { .. } | Action::Loaded { .. } | Action::Refuse { .. } | Action::Reply { .. })
 }
 
+fn log_notice(ExternalNotice { target, kind, level, model, message, .. }: &ExternalNotice) {
+    match *level {
+        "error" => tracing::error!(%target, %model, "external server: {kind}: {message}"),
+        "warning" => tracing::warn!(%target, %model, "external server: {kind}: {message}"),
+        _ => tracing::info!(%target, %model, "external server: {kind}: {message}"),
+    }
+}
+
 fn log_event(kind: &EventKind) {
     match kind {
         EventKind::Reserved { key, spawn, bytes } => tracing::info!(%key, %spawn, %bytes, "reserved"),
@@ -402,6 +410,10 @@ fn log_event(kind: &EventKind) {
         EventKind::ContextGrown { key, from, context_per_slot, slots } => tracing::info!(
             "context grown {from} → {context_per_slot} tokens/turn ({slots} slots): there is room for more of {key}"
         ),
+        EventKind::External(notice) => log_notice(notice),
+        EventKind::ExternalChanged { target, change, model, .. } => {
+            tracing::info!(%target, %model, "external server: {change}");
+        }
         EventKind::Closing => tracing::info!("no new work is taken"),
         // Lines of their own say these.
         EventKind::Exited { .. }

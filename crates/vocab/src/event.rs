@@ -235,6 +235,49 @@ pub enum EventKind {
         /// The bound it meets.
         bound: Bytes,
     },
+    /// People are to know something about a model server that somebody else runs.
+    External(Box<ExternalNotice>),
+    /// We changed what such a server holds.
+    ExternalChanged {
+        /// Its id in the configuration.
+        target: String,
+        /// What it is.
+        server: &'static str,
+        /// `load`, `evict` or `restore`.
+        change: &'static str,
+        /// The model, by the server's name of it.
+        model: String,
+    },
     /// No new work is taken.
     Closing,
+}
+
+/// What people are to know about a model server that somebody else runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalNotice {
+    /// Its id in the configuration.
+    pub target: String,
+    /// What it is.
+    pub server: &'static str,
+    /// What it is about, such as `will-not-fit`.
+    pub kind: &'static str,
+    /// How loud it is: `info`, `warning` or `error`.
+    pub level: &'static str,
+    /// About which model.
+    pub model: String,
+    /// For people.
+    pub message: String,
+    /// For programs: what applies, by name.
+    pub detail: Vec<(&'static str, Fact)>,
+}
+
+/// One value of a notice's detail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A count, tokens, or bytes.
+    Number(u64),
+    /// One name.
+    Text(String),
+    /// Some names.
+    List(Vec<String>),
 }

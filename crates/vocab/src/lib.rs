@@ -31,7 +31,7 @@ mod vital;
 
 pub use bytes::{Bytes, GIB, KIB, MIB};
 pub use claim::{Claim, FileId};
-pub use event::{Event, EventKind};
+pub use event::{Event, EventKind, ExternalNotice, Fact};
 pub use exit::{ExitRecord, FailureClass, PlanRecord, StopReason};
 pub use gate::{CloseIfIdle, Gate, TryEnter};
 pub use holder::{Holder, Lane, LeaseView, PendingView};

@@ -83,6 +83,11 @@ impl ServerUrl {
         self.transport
     }
 
+    /// Its port, said or not.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The address as it was configured, without what never counts: user info, query, fragment, final `/`.
     pub fn base(&self) -> String {
         format!("{}{}", self.origin(&self.host), self.path)

@@ -129,9 +129,26 @@ impl House {
     /// # Panics
     /// When `device` is something else.
     pub fn add_device(&mut self, id: &str, total: &str) {
-        let device = toml::Table::from_iter([("id", id), ("total", total)].map(|(k, v)| (k.to_owned(), v.into())));
-        let devices = self.config.entry("device").or_insert_with(|| toml::Value::Array(vec![]));
-        devices.as_array_mut().expect("a list").push(device.into());
+        self.add("device", [("id", id.into()), ("total", total.into())]);
+    }
+
+    /// Adds a `[[list]]` with these keys.
+    ///
+    /// # Panics
+    /// When `list` is something else.
+    pub fn add<'a>(&mut self, list: &str, keys: impl IntoIterator<Item = (&'a str, toml::Value)>) {
+        let table: toml::Table = keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let tables = self.config.entry(list).or_insert_with(|| toml::Value::Array(vec![]));
+        tables.as_array_mut().expect("a list").push(table.into());
+    }
+
+    /// Sets a key of the last `[[list]]`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn add_to_last(&mut self, list: &str, key: &str, value: toml::Value) {
+        let table = self.config[list].as_array_mut().and_then(|tables| tables.last_mut()).expect("one");
+        table.as_table_mut().expect("a table").insert(key.to_owned(), value);
     }
 
     /// Leaves a key to its default.

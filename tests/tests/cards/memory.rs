@@ -112,11 +112,16 @@ async fn who_else_holds_the_memory_is_named_to_whoever_is_denied_for_it() {
     // Where that is seen before the start, it would go to system memory.
     house.fake_with("next", &taking(12 << 10), "declared = \"12288MiB\"\ngpu_layers = 99\n");
     let mut cards = Cards::put_in(&mut house, TOTALS, "");
+    // This process listens where the configuration has a model server.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", socket.local_addr().expect("bound"));
+    let server = [("id", "desk"), ("kind", "ollama"), ("url", &url)];
+    house.add("external", server.map(|(key, value)| (key, value.into())));
     let daemon = house.start().await;
     cards.set_used(CARDS[0], 20 * GIB, &tenant(20 * GIB));
     let denied = daemon.cli(&["load", "next"]).await;
     assert_eq!(denied.code, Some(10), "{denied:?}\n{}", daemon.log());
-    let who = format!("process {}", std::process::id());
+    let who = format!("external server desk (process {})", std::process::id());
     assert!(denied.stderr.contains(&who), "{denied:?}");
     let log = daemon.log();
     let lines: Vec<_> = log.lines().filter(|line| line.contains(DENIED)).collect();

@@ -7,5 +7,7 @@ mod ollama;
 mod processes;
 mod router;
 mod scenes;
+mod served;
+mod served_fakes;
 mod shared;
 mod support;

@@ -44,6 +44,8 @@ fn defaults_are_those_of_the_specification() {
         evict,
         breaker,
         health,
+        external,
+        protect,
     } = config("");
     let secs = Duration::from_secs;
     assert_eq!(server.listen, [Listen::Tcp(([127, 0, 0, 1], 8790).into())]);
@@ -66,7 +68,7 @@ fn defaults_are_those_of_the_specification() {
     let times = [limits.write_stall, limits.connect, limits.first_result, limits.between_frames];
     assert_eq!((times, limits.connections), ([60, 5, 600, 120].map(secs), 4096));
     assert_eq!((defaults.model, log.level, log.format), (None, LogLevel::Info, LogFormat::Text));
-    assert!(engines.is_empty());
+    assert!(engines.is_empty() && external.is_empty() && protect.is_empty());
 }
 
 #[test]

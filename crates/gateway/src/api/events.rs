@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 use http_body::Frame;
 use motorpool_supervisor::{Feed, News, Since};
-use motorpool_vocab::{DeviceId, Event, EventKind, FailureClass, Now};
+use motorpool_vocab::{DeviceId, Event, EventKind, ExternalNotice, Fact, FailureClass, Now};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -219,10 +219,27 @@ fn members(kind: &EventKind) -> (&'static str, Map<String, Value>) {
                 "wouldCommitBytes": bytes(would_commit), "boundBytes": bytes(bound),
             }),
         ),
+        EventKind::External(notice) => ("external-notice", external(notice)),
+        EventKind::ExternalChanged { target, server, change, model } => {
+            ("external-changed", json!({ "target": target, "server": server, "change": change, "model": model }))
+        }
         EventKind::Closing => ("closing", json!({})),
     };
     let Value::Object(members) = value else { return (name, Map::new()) };
     (name, members)
+}
+
+fn external(notice: &ExternalNotice) -> Value {
+    let fact = |fact: &Fact| match fact {
+        Fact::Number(n) => Value::from(*n),
+        Fact::Text(text) => text.as_str().into(),
+        Fact::List(names) => names.clone().into(),
+    };
+    let detail: Map<_, _> = notice.detail.iter().map(|(name, value)| ((*name).to_owned(), fact(value))).collect();
+    json!({
+        "kind": notice.kind, "level": notice.level, "target": notice.target, "server": notice.server,
+        "model": notice.model, "message": notice.message, "detail": detail,
+    })
 }
 
 #[cfg(test)]

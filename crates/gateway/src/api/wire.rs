@@ -1,4 +1,5 @@
 //! Values of the pool as the interface shows them. Bytes and milliseconds are whole numbers; times are ages.
+use super::residency::{self, Target};
 use crate::{context::Context, models::Standing};
 use motorpool_vocab::{
     Bytes, EntryView, ExitRecord, LeaseView, MemoryParts, MemoryView, Now, PartsView, PhaseView, PoolView, Snapshot,
@@ -22,6 +23,8 @@ pub(super) struct Status {
     pool: Pool,
     engines: Vec<Engine>,
     waiters: Vec<Waiter>,
+    /// Model servers that somebody else runs, by the last look at each.
+    external: Vec<Target>,
 }
 
 #[derive(Serialize)]
@@ -203,6 +206,7 @@ impl Status {
             pool: Pool::of(&snapshot.pool),
             engines: engines(&snapshot),
             waiters: snapshot.waiters.iter().map(|w| Waiter::of(w, snapshot.at)).collect(),
+            external: residency::targets(context),
         }
     }
 }

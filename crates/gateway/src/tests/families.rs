@@ -149,7 +149,7 @@ fn refusals() -> Vec<Row> {
         (|| denied(None), 503, "capacity_denied"),
         (|| denied(Some(RefusedContext { asked: 8192, fits: 4096 })), 503, "context_denied"),
         (|| Refusal::EngineBusy { key: key(), within: WITHIN }, 503, "engine_busy"),
-        (|| Refusal::QueueFull { model: None, limit: 9 }, 429, "queue_full"),
+        (|| Refusal::QueueFull { queue: motorpool_pool::Queue::All, limit: 9 }, 429, "queue_full"),
         (|| Refusal::QueueTimeout { key: key(), within: WITHIN }, 504, "queue_timeout"),
         (|| Refusal::Cancelled, 503, "cancelled"),
         (|| failed(FailureClass::LoadStalled), 502, "engine_start_failed"),

@@ -102,6 +102,13 @@ async fn a_key_may_do_what_its_scopes_say() {
         assert_eq!(house.get(status, &shown).await, view, "{key}");
         let path = "/api/motorpool/v1/models/none/load";
         assert_eq!(house.server.post(path, &shown, &json!({})).await.status, change, "{key}");
+        // Other people's servers: looked at, planned on, changed.
+        let residency = "/api/motorpool/v1/residency";
+        assert_eq!(house.get(residency, &shown).await, view, "{key}");
+        let plan = house.server.post(&format!("{residency}/plan"), &shown, &json!({"model": "none"})).await;
+        assert_eq!(plan.status, if view == 200 { 404 } else { 403 }, "{key}");
+        let release = house.server.post(&format!("{residency}/release"), &shown, &json!({})).await;
+        assert_eq!(release.status, if change == 404 { 200 } else { 403 }, "{key}");
     }
     for (key, unload, load, pull, logs) in
         [("i", 403, 403, 403, 403), ("r", 403, 403, 403, 200), ("m", 200, 404, 404, 200)]

@@ -25,7 +25,7 @@ async fn each_request_gives_one_record_with_what_the_engine_counted() {
         let record = server.record().await;
         assert_eq!((record.request.as_str(), record.path.as_str()), ("mine", path));
         assert_eq!((record.tokens, record.outcome), (COUNTS, Outcome::Finished), "{path}");
-        assert_eq!(record.model.as_ref().map(motorpool_vocab::ModelId::as_str), Some("m"));
+        assert_eq!(record.model.as_deref(), Some("m"));
         assert!(record.first_result_within.is_some_and(|within| within <= record.took), "{record:?}");
     }
     engine.json(400, "{}");

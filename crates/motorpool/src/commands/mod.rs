@@ -10,6 +10,7 @@ mod model;
 mod plan;
 mod ps;
 mod queue;
+mod residency;
 mod run;
 mod serve;
 mod sim;
@@ -48,6 +49,7 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Reset(command) => load::reset(&client, out, command).await,
         Command::Logs(command) => out::while_read(logs::perform((&client, &dirs), out, (config, command))).await,
         Command::Queue { command } => queue::perform(&client, out, command).await,
+        Command::Residency { command } => residency::perform(&client, out, command).await,
         Command::Events(command) => out::while_read(events::perform(&client, out, command)).await,
         Command::Sim(command) => sim::perform(out, &command),
         Command::Denials(command) => denials::perform(out, command),

@@ -1,4 +1,5 @@
 //! `motorpool ps` and `motorpool models`: the engines of the pool, and what it can serve.
+use super::residency;
 use crate::{
     client::{Client, ClientError, escaped},
     exit::{Exit, Failure},
@@ -32,7 +33,11 @@ pub(super) fn for_people(status: &Status) -> String {
     } else {
         format!("serving on {}", status.listen.join(", "))
     };
-    format!("{table}{memory}{waiting}; {doors}\n")
+    let servers = match status.external.as_slice() {
+        [] => String::new(),
+        servers => format!("\n{}", residency::status_for_people(servers)),
+    };
+    format!("{table}{memory}{waiting}; {doors}\n{servers}")
 }
 
 fn row(engine: &Engine) -> Vec<String> {

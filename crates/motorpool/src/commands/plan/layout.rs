@@ -19,7 +19,7 @@ struct Floor {
 pub(super) fn lay_out<'a>(bounds: Bounds, wanted: impl IntoIterator<Item = (EngineKey, &'a Subject)>) -> Sheet {
     let mut floor = Floor { ledger: Ledger::new(bounds), keys: Vec::new() };
     let launches = (1..).zip(wanted).map(|(n, (key, subject))| floor.add(Spawn(n), key, subject)).collect();
-    Sheet { host: host_sheet(&floor.ledger), launches }
+    Sheet { host: host_sheet(&floor.ledger), launches, external: Vec::new() }
 }
 
 impl Floor {

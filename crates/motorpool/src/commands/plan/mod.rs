@@ -12,6 +12,7 @@ mod layout;
 mod now;
 mod parts;
 mod sheet;
+mod theirs;
 
 use crate::{
     args::{Explain, Plan},
@@ -37,8 +38,13 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 pub(super) async fn plan(
     (dirs, client): (&Dirs, &Client),
     out: Out,
-    (settings, command): (Settings, Plan),
+    (settings, mut command): (Settings, Plan),
 ) -> Result<(), Failure> {
+    let external = theirs::take(client, &settings, &mut command).await?;
+    if command.models.is_empty() && !external.is_empty() {
+        out.data(&serde_json::json!({ "external": &external }), || theirs::for_people(&external))?;
+        return theirs::refusal_of(&external);
+    }
     let models: Vec<_> = command
         .models
         .iter()
@@ -58,8 +64,13 @@ pub(super) async fn plan(
     if command.on.is_none() {
         now::ask(client, &command, &mut sheet).await?;
     }
-    out.data(&sheet, || sheet.for_people())?;
-    refusal_of(&sheet)
+    sheet.external = external;
+    out.data(&sheet, || sheet.for_people() + &theirs::for_people(&sheet.external))?;
+    if command.on.is_none() && sheet.first_refusal().is_some() {
+        theirs::say_releasable(client).await;
+    }
+    refusal_of(&sheet)?;
+    theirs::refusal_of(&sheet.external)
 }
 
 pub(super) async fn explain(

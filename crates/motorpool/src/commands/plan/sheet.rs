@@ -12,6 +12,9 @@ pub(crate) struct Sheet {
     pub(crate) host: HostSheet,
     /// In the order in which they were asked for; each sees those before it.
     pub(crate) launches: Vec<Launch>,
+    /// What would become of requests on other people's servers, as the daemon answers it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) external: Vec<serde_json::Value>,
 }
 
 /// The host, and what is reserved on it when all launches that fit are there.
@@ -269,7 +272,7 @@ mod tests {
             system_memory: pool(1 << 30, 38 << 30, 64 << 30),
             devices,
         };
-        Sheet { host, launches }
+        Sheet { host, launches, external: vec![] }
     }
 
     fn never() -> Verdict {

@@ -1,0 +1,181 @@
+//! One request with somebody else's server, from its visit to the reply.
+//!
+//! ```text
+//! visit ─► send ─┬─ an error ─► what it means ─┬─ again: something of ours went, or the model did
+//!            ▲   │                             └─ the caller's
+//!            └───┼──────────────────────────────┘
+//!                └─ well ─► first bytes ─► Relay, the visit inside
+//! ```
+use super::{Foreign, Visit};
+use crate::{
+    asker::Asker,
+    body::{ReplyBody, boxed, full},
+    context::Context,
+    errors::{Awaited, Failure},
+    exchange::{begin_of, must_be_wrapped},
+    family::Caller,
+    headers,
+    inference::commit_after,
+    loading::{self, CommitAfter, Told, is_event_stream, write_stream_headers},
+    receive::Received,
+    relay::{Broken, Manner, Relay, Terms, next_bytes},
+    retain::{Replay, Retained},
+    route::{Served, Way},
+    scan::Findings,
+    splice::{Edits, Splice, Streaming},
+    usage::Recorder,
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, request, response};
+use hyper::body::Incoming;
+use motorpool_catalog::ExternalKind;
+use motorpool_external::{Next, Refusal};
+use std::sync::Arc;
+
+/// A request that is ready to go.
+struct Job {
+    to: Foreign,
+    method: Method,
+    path: &'static str,
+    headers: HeaderMap,
+    body: Arc<Retained>,
+    found: Findings,
+    caller: Caller,
+    recorder: Recorder,
+}
+
+/// Answers a path of the table by a model of somebody else's server.
+pub(crate) async fn by_table(
+    context: &Arc<Context>,
+    to: Foreign,
+    (served, head): (&'static Served, request::Parts),
+    (received, asker): (Received, Asker),
+) -> Result<Response<ReplyBody>, Failure> {
+    if !context.handle.is_open() {
+        return Err(Failure::ShuttingDown);
+    }
+    if matches!(served.way, Way::Translated(_)) && to.outside.config.kind != ExternalKind::Ollama {
+        return Err(Failure::NotSupported("models of this server are not offered by Ollama's API: use `/v1/…`"));
+    }
+    let found = received.found.unwrap_or_default();
+    let mut headers = headers::to_engine(&head.headers, motorpool_catalog::always_passes);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let after = match served.way {
+        Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
+        _ => CommitAfter::Never,
+    };
+    let caller = Caller { family: served.family, request: asker.holder.request.as_str().into() };
+    let recorder = head.extensions.get::<Recorder>().cloned();
+    let recorder = recorder.ok_or(Failure::Internal("a request without a record"))?;
+    recorder.is_for(&to.qualified());
+    let told = Told { handle: context.handle.clone(), model: None, caller: caller.clone(), recorder: recorder.clone() };
+    let (method, path, body) = (head.method, served.path, received.body);
+    let job = Job { to, method, path, headers, body, found, caller, recorder };
+    let context = Arc::clone(context);
+    loading::within(Box::pin(async move { job.run(&context).await }), after, told).await
+}
+
+impl Job {
+    /// The reply, or why there is none. Dropping the future gives the model free.
+    async fn run(&self, context: &Context) -> Result<Response<ReplyBody>, Failure> {
+        let limits = &context.settings.limits;
+        let visit = self.to.outside.watch.visit(&self.to.wire, context.settings.drain_wait).await;
+        let mut visit = visit.map_err(|why| self.refused(&why))?;
+        loop {
+            let (head, mut body) = self.send(context, &mut visit).await?.into_parts();
+            if head.status.is_client_error() || head.status.is_server_error() {
+                let document = begin_of(None, &mut body, limits.between_frames).await;
+                match visit.stay.on_refused(head.status.as_u16(), &document).await {
+                    Ok(Next::Again) => tracing::info!(model = self.to.qualified(), "asked once more"),
+                    Ok(Next::Surface) => return self.said_no(head, document),
+                    Err(why) => return Err(self.refused(&why)),
+                }
+                continue;
+            }
+            let first = match next_bytes(&mut body, limits.first_result).await {
+                Ok(first) => first,
+                Err(broken) => return Err(self.broken(&broken)),
+            };
+            visit.stay.on_first_result().await;
+            return Ok(self.relayed(context, head, (first, body), visit));
+        }
+    }
+
+    async fn send(&self, context: &Context, visit: &mut Visit) -> Result<Response<Incoming>, Failure> {
+        let within = context.settings.limits.first_result;
+        let request = self.request(visit.stay.wire_model());
+        match tokio::time::timeout(within, visit.stay.send(request)).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => {
+                tracing::info!(model = self.to.qualified(), error = &error as &dyn std::error::Error, "no reply");
+                Err(self.failed(&error.to_string()))
+            }
+            Err(_) => Err(Failure::EngineTimeout { what: Awaited::FirstResult, within }),
+        }
+    }
+
+    /// An error that is the caller's.
+    fn said_no(&self, mut head: response::Parts, document: Vec<u8>) -> Result<Response<ReplyBody>, Failure> {
+        if must_be_wrapped(&self.caller, &head) {
+            return Err(Failure::of_engine(head.status, &document));
+        }
+        headers::to_client(&mut head.headers);
+        head.headers.remove(header::CONTENT_LENGTH);
+        Ok(Response::from_parts(head, full(document)))
+    }
+
+    fn relayed(
+        &self,
+        context: &Context,
+        head: response::Parts,
+        (first, rest): (Option<Bytes>, Incoming),
+        visit: Visit,
+    ) -> Response<ReplyBody> {
+        let streams = is_event_stream(&head.headers);
+        let manner = if streams { Manner::Events(self.caller.clone()) } else { Manner::Bytes };
+        let (handle, within) = (context.handle.clone(), context.settings.limits.between_frames);
+        let terms = Terms { handle, manner, within, recorder: self.recorder.clone() };
+        let mut response = Response::from_parts(head, boxed(Relay::of_visit(first, rest, visit, terms)));
+        headers::to_client(response.headers_mut());
+        if streams {
+            write_stream_headers(response.headers_mut());
+        }
+        response
+    }
+
+    /// What a client wrote behind the path does not travel: it could tell a router to load by itself.
+    fn request(&self, wire: &str) -> Request<ReplyBody> {
+        let edits = Edits { model: Some(wire), streaming: Streaming::AsAsked, rules: None };
+        let splice = Splice::new(&self.found, self.body.len(), edits);
+        let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), &splice)));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = Uri::from_static(self.path);
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+
+    fn refused(&self, why: &Refusal) -> Failure {
+        let message = format!("{}: {why}", self.to.qualified());
+        match why {
+            Refusal::Declined(_) => Failure::WillNotFit(message),
+            Refusal::Lock(_) => Failure::ResidencyBusy(message),
+            Refusal::InUse(_) => Failure::EngineBusy(message),
+            Refusal::Unknown(_) => Failure::UnknownModel { name: self.to.qualified(), nearest: Vec::new() },
+            Refusal::Failed(_) | Refusal::Server(_) | Refusal::NotOurs | Refusal::BrokeOff => {
+                Failure::ExternalFailed(message)
+            }
+        }
+    }
+
+    fn broken(&self, broken: &Broken) -> Failure {
+        self.to.outside.watch.guest().distrust();
+        match broken {
+            Broken::Silent(within) => Failure::EngineTimeout { what: Awaited::NextFrame, within: *within },
+            Broken::Cut(_) => self.failed("the server's reply broke off"),
+        }
+    }
+
+    fn failed(&self, why: &str) -> Failure {
+        Failure::ExternalFailed(format!("{}: {why}", self.to.qualified()))
+    }
+}

@@ -1,0 +1,183 @@
+//! [`Watch`]: one server as it was seen last, so that whoever lists waits for nobody; and how many requests are there.
+use motorpool_external::{
+    Guest, Refusal, ServerError, Stay,
+    residency::{Capacity, Phase, Resident, Seen},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::{Notify, watch};
+
+/// From one look at a server to the next, when nothing happens.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// What a server had when it was looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Sight {
+    /// All that it offers, loaded or not, in its own order.
+    pub(crate) rows: Vec<Seen>,
+    /// What is in its memory, and whose that is.
+    pub(crate) residents: Vec<Resident>,
+    /// How much it takes.
+    pub(crate) capacity: Capacity,
+}
+
+/// The last look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sighting {
+    /// What it had when it last answered; `None`: it never did.
+    pub(crate) sight: Option<Arc<Sight>>,
+    /// Why the last look failed; `None`: it did not.
+    pub(crate) trouble: Option<Arc<str>>,
+    n_looks: u64,
+}
+
+/// One server, watched.
+#[derive(Debug)]
+pub struct Watch {
+    guest: Guest,
+    seen: watch::Sender<Sighting>,
+    wanted: Notify,
+    n_visits: watch::Sender<usize>,
+}
+
+/// A request's use of a model there, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    // Ended before it is counted out.
+    pub(crate) stay: Stay,
+    _count: Count,
+}
+
+#[derive(Debug)]
+struct Count(Arc<Watch>);
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.n_visits.send_modify(|n| *n -= 1);
+        // Who uses what is another now.
+        self.0.wanted.notify_one();
+    }
+}
+
+impl Sight {
+    /// The row that `name` means: by id before by alias.
+    pub(crate) fn find(&self, name: &str) -> Option<&Seen> {
+        let by_id = self.rows.iter().find(|seen| seen.id == name);
+        by_id.or_else(|| self.rows.iter().find(|seen| seen.is_called(name)))
+    }
+
+    /// By what a server offers and what it holds. A resident goes by the name that is offered, its own is another name.
+    fn new(models: Vec<String>, residents: Vec<Resident>, capacity: Capacity) -> Self {
+        let named = |id: String| match residents.iter().find(|one| one.seen.is_called(&id)) {
+            None => Seen::new(id, Phase::Absent),
+            Some(one) => {
+                let mut seen = one.seen.clone();
+                seen.aliases.push(std::mem::replace(&mut seen.id, id.clone()));
+                seen.aliases.retain(|alias| *alias != id);
+                seen
+            }
+        };
+        let mut rows: Vec<Seen> = models.into_iter().map(named).collect();
+        for one in &residents {
+            if !rows.iter().any(|row| row.is_called(&one.seen.id)) {
+                rows.push(one.seen.clone());
+            }
+        }
+        Self { rows, residents, capacity }
+    }
+}
+
+impl Watch {
+    /// Of the server where `guest` stays; nothing is looked at yet.
+    pub fn new(guest: Guest) -> Self {
+        Self { guest, seen: watch::Sender::default(), wanted: Notify::new(), n_visits: watch::Sender::default() }
+    }
+
+    /// What we have there.
+    pub fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
+    /// What was seen of it last.
+    pub(crate) fn seen(&self) -> Sighting {
+        self.seen.borrow().clone()
+    }
+
+    /// Looks again and again, and at once when something happened there. Never ends.
+    pub async fn keep_looking(&self) {
+        loop {
+            let look = self.look().await;
+            self.seen.send_modify(|sighting| {
+                sighting.n_looks += 1;
+                match look {
+                    Ok(sight) => (sighting.sight, sighting.trouble) = (Some(Arc::new(sight)), None),
+                    Err(why) => sighting.trouble = Some(why.to_string().into()),
+                }
+            });
+            let _ = tokio::time::timeout(LOOK_EVERY, self.wanted.notified()).await;
+        }
+    }
+
+    async fn look(&self) -> Result<Sight, ServerError> {
+        let (view, models) = tokio::join!(self.guest.look(), self.guest.models());
+        let view = view?;
+        Ok(Sight::new(models?, view.residents, view.capacity))
+    }
+
+    /// Waits for a look that begins from now on, at most `within`; the first one is under way from the start.
+    pub(crate) async fn look_again(&self, within: Duration) {
+        let mut seen = self.seen.subscribe();
+        let before = seen.borrow().n_looks;
+        if before > 0 {
+            self.wanted.notify_one();
+        }
+        let _ = tokio::time::timeout(within, seen.wait_for(|sighting| sighting.n_looks > before)).await;
+    }
+
+    /// Makes `model` resident by the rules, and holds it until the answer is dropped. Our own requests that are in the way
+    /// are waited for, at most `within`.
+    pub(crate) async fn visit(self: &Arc<Self>, model: &str, within: Duration) -> Result<Visit, Refusal> {
+        self.n_visits.send_modify(|n| *n += 1);
+        let count = Count(Arc::clone(self));
+        let stay = self.guest.prepare_within(model, within).await;
+        self.wanted.notify_one();
+        Ok(Visit { stay: stay?, _count: count })
+    }
+
+    /// Waits until no request is there.
+    pub async fn quiet(&self) {
+        // The sender is ours: it does not go.
+        let _ = self.n_visits.subscribe().wait_for(|n| *n == 0).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motorpool_external::residency::{Owner, Protection, Used};
+
+    fn resident(id: &str, alias: &str) -> Resident {
+        let mut seen = Seen::new(id, Phase::Loaded);
+        seen.aliases = vec![alias.to_owned()];
+        Resident { seen, owner: Owner::Foreign, protection: Protection::None, used: Used::Idle(None) }
+    }
+
+    #[test]
+    fn what_is_offered_and_what_is_loaded_is_one_row_by_whatever_name() {
+        let models = ["a", "key", "c"].map(str::to_owned).to_vec();
+        let residents = vec![resident("key:2", "key"), resident("x", "y"), resident("c", "d")];
+        let sight = Sight::new(models, residents, Capacity::Unknown);
+        let rows: Vec<_> = sight.rows.iter().map(|row| (row.id.as_str(), row.phase, row.aliases.clone())).collect();
+        let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            rows,
+            [
+                ("a", Phase::Absent, list(&[])),
+                ("key", Phase::Loaded, list(&["key:2"])),
+                ("c", Phase::Loaded, list(&["d"])),
+                ("x", Phase::Loaded, list(&["y"])),
+            ]
+        );
+        assert_eq!(sight.find("key:2").map(|row| row.id.as_str()), Some("key"));
+        assert_eq!(sight.find("z"), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! The whole program beside servers that look like Ollama and LM Studio, and what it does when a server is not its own.
+use crate::served;
+use motorpool_external::TargetLock;
+use motorpool_testkit::{
+    Behaviour, eventually,
+    servers::{FakeLmStudio, FakeOllama, Tier},
+};
+use motorpool_tests::e2e::{
+    House, Router,
+    talk::{CHAT, ask},
+};
+use motorpool_vocab::ServerUrl;
+use serde_json::json;
+use std::{fs, path::PathBuf, time::Duration};
+
+fn enter(house: &mut House, (id, kind, port): (&str, &str, u16), more: &[(&'static str, toml::Value)]) {
+    let keys = [("id", id.to_owned()), ("kind", kind.to_owned()), ("url", format!("http://localhost:{port}/v1"))];
+    house.add("external", keys.map(|(key, value)| (key, value.into())).into_iter().chain(more.iter().cloned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_of_ollama_is_served_with_the_operators_headers_and_given_back_at_the_end() {
+    let server = FakeOllama::open(&["x:latest", "y:latest"]).await.expect("a port");
+    let mut house = House::new();
+    let headers = toml::Table::from_iter([("x-team".to_owned(), "lab".into())]);
+    enter(&mut house, ("home", "ollama", server.port()), &[("headers", headers.into()), ("keep_alive", "10m".into())]);
+    let daemon = house.start().await;
+    let http = daemon.http();
+    let answer = http.post(CHAT, &ask("home/x:latest", "hello")).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let asked = server.asked(CHAT);
+    assert_eq!((asked.len(), &asked[0].body["model"], asked[0].query.as_str()), (1, &json!("x:latest"), ""));
+    assert_eq!(asked[0].headers.get("x-team").map(http::HeaderValue::as_bytes), Some(&b"lab"[..]));
+    assert!(!asked[0].headers.contains_key("authorization"));
+    let kept = async || (server.residents() == [("x:latest".to_owned(), 600)]).then_some(());
+    eventually("it is kept as long as the configuration says", kept).await;
+    let rows = http.get("/v1/models").await.expect("an answer").json();
+    let row = |id: &str| rows["data"].as_array().and_then(|rows| rows.iter().find(|row| row["id"] == id)).cloned();
+    let value = |id: &str| row(id).map(|row| row["status"]["value"].clone());
+    let loaded =
+        async || (http.get("/v1/models/x:latest").await.ok()?.json()["status"]["value"] == "loaded").then_some(());
+    eventually("the listing shows it", loaded).await;
+    assert_eq!(value("y:latest"), Some(json!("unloaded")));
+    daemon.stop().await;
+    assert!(server.residents().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_a_key_gets_its_own_and_never_the_callers() {
+    let server = FakeLmStudio::open(Tier::V1, &["k", "hidden"]).await.expect("a port");
+    server.lock("sk-theirs");
+    let mut house = House::new();
+    let path = house.path("desk.key");
+    fs::write(&path, "sk-theirs\n").expect("written");
+    let key = toml::Value::from(path.to_str().expect("UTF-8"));
+    enter(&mut house, ("desk", "lmstudio", server.port()), &[("key_file", key), ("models", vec!["k*"].into())]);
+    let daemon = house.start().await;
+    let http = daemon.http();
+    let request = http::Request::post(CHAT).header("host", "localhost").header("authorization", "Bearer sk-ours");
+    let request = request.body(ask("k", "hello").to_string().into()).expect("a request");
+    let answer = http.send(request).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", daemon.log());
+    let keys: Vec<_> = server.asked(CHAT).iter().map(|asked| asked.headers["authorization"].clone()).collect();
+    assert_eq!(keys, ["Bearer sk-theirs"]);
+    let hidden = http.post(CHAT, &ask("hidden", "hello")).await.expect("an answer");
+    assert_eq!(hidden.status, 404, "it is not offered: {}", hidden.text());
+    let rows = http.get("/v1/models").await.expect("an answer").text();
+    assert!(rows.contains("\"k\"") && !rows.contains("hidden") && !rows.contains("sk-theirs"), "{rows}");
+    daemon.stop().await;
+    assert!(server.residents().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_another_one_of_us_changes_a_server_what_is_not_there_is_busy_and_what_is_there_is_used() {
+    let router = Router::open(0).await;
+    router.load_by_others("b").await;
+    let mut house = House::new();
+    served::enter(&mut house, ("desk", &router), &[]);
+    house.add_to_last("external", "timeouts", toml::Table::from_iter([("load".to_owned(), "1s".into())]).into());
+    let daemon = house.start().await;
+    let url: ServerUrl = format!("http://localhost:{}", router.port()).parse().expect("an address");
+    let lock = TargetLock::take(&run_of_user(&house), &url.key(), Duration::ZERO).await.expect("free");
+    let answer = daemon.http().post(CHAT, &ask("a", "hello")).await.expect("an answer");
+    assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (503, &json!("residency_busy")));
+    assert!(answer.headers.contains_key("retry-after"));
+    let answer = daemon.http().post(CHAT, &ask("b", "hello")).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    drop(lock);
+    assert_eq!(router.residents().await, ["b"]);
+    daemon.stop().await;
+}
+
+/// Where the program puts what all pools of a user share.
+fn run_of_user(house: &House) -> PathBuf {
+    let usual = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
+    if usual.is_dir() { usual } else { house.path("home/.local/state") }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_its_user_manages_is_only_looked_at_and_loads_by_itself() {
+    let router = Router::open(0).await;
+    let mut house = House::new();
+    served::enter(&mut house, ("desk", &router), &[("lifecycle", "user-managed")]);
+    let daemon = house.start().await;
+    let answer = daemon.http().post(CHAT, &ask("a", "hello")).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(router.residents().await, ["a"], "the router itself loaded it");
+    let plan = daemon.cli(&["residency", "plan", "b"]).await;
+    assert!(plan.code == Some(0) && plan.stdout.contains("its user says"), "{plan:?}");
+    daemon.stop().await;
+    assert_eq!(router.residents().await, ["a"], "nothing there is ours");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denial_names_what_of_ours_a_person_may_give_back_on_a_server_of_this_machine() {
+    let router = Router::open(0).await;
+    let mut house = House::new();
+    house.fake_with("big", &Behaviour::default(), "declared = \"4GiB\"\n");
+    served::enter(&mut house, ("desk", &router), &[]);
+    let daemon = house.start().await;
+    let http = daemon.http();
+    let answer = http.post(CHAT, &ask("a", "hello")).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let idle = async || {
+        let answer = http.post(CHAT, &ask("big", "hello")).await.expect("an answer");
+        assert_eq!(answer.json()["error"]["code"], "capacity_denied");
+        answer.text().contains("ours: desk/a; `motorpool residency release`").then_some(())
+    };
+    eventually("the denial names it", idle).await;
+    let planned = daemon.cli(&["explain", "big"]).await;
+    assert!(planned.code == Some(10) && planned.stderr.contains("ours: desk/a"), "{planned:?}");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_not_there_or_a_server_that_may_not_be_keeps_the_daemon_from_starting() {
+    for (keys, wrong) in [
+        (("http://127.0.0.1:9", Some("NO_SUCH_VARIABLE")), "NO_SUCH_VARIABLE, which is not set"),
+        (("http://169.254.169.254", None), "no model server is there"),
+    ] {
+        let mut house = House::new();
+        let (url, variable) = keys;
+        let plain = [("id", "desk"), ("kind", "ollama"), ("url", url)];
+        let key = variable.map(|name| ("key_env", name));
+        house.add("external", plain.into_iter().chain(key).map(|(name, value)| (name, value.into())));
+        house.write_config();
+        let outcome = house.start_in_vain().await;
+        assert!(outcome.code == Some(3) && outcome.stderr.contains(wrong), "{outcome:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decline_is_said_in_each_apis_own_words_before_a_stream_and_inside_it() {
+    let router = Router::open(1).await;
+    router.load_by_others("b").await;
+    let mut house = House::new();
+    served::enter(&mut house, ("desk", &router), &[]);
+    let daemon = house.start().await;
+    let messages = json!([{"role": "user", "content": "hello"}]);
+    for (path, body, event) in [
+        (CHAT, json!({"model": "a", "stream": true, "messages": messages}), "data: {\"error\""),
+        ("/v1/messages", json!({"model": "a", "stream": true, "max_tokens": 4, "messages": messages}), "event: error"),
+        ("/v1/responses", json!({"model": "a", "stream": true, "input": "hello"}), "event: error"),
+    ] {
+        for (loading, status) in [("off", 503), ("0", 200)] {
+            let request = http::Request::post(path).header("host", "localhost").header("x-motorpool-loading", loading);
+            let request = request.body(body.to_string().into()).expect("a request");
+            let answer = daemon.http().send(request).await.expect("a head").whole().await.expect("an answer");
+            let text = answer.text();
+            assert_eq!(answer.status.as_u16(), status, "{path} {loading}: {text}");
+            assert!(text.contains("will_not_fit") && text.contains("the server is full"), "{path} {loading}: {text}");
+            assert_eq!(answer.headers.contains_key("retry-after"), status == 503, "{path}");
+            assert_eq!(text.contains(event), status == 200, "{path}: {text}");
+        }
+    }
+    assert_eq!(router.residents().await, ["b"]);
+    daemon.stop().await;
+}
