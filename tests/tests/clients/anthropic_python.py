@@ -90,6 +90,9 @@ def retries():
 
 
 def cancellation():
+    raised(anthropic.APITimeoutError, lambda: ask(SLOW, client.with_options(timeout=SECOND), 20))
+    until_free(SLOW)
+    # Its one slot serves the next.
     with client.messages.stream(model=SLOW, messages=ASK, max_tokens=20) as stream:
         next(iter(stream))
     until_free(SLOW)
