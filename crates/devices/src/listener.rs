@@ -52,14 +52,14 @@ mod tests {
 
     #[test]
     fn a_port_of_our_own_is_told_from_a_strangers() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = socket.local_addr().expect("bound").port();
         let me = std::process::id();
         assert!(listens(port, &[me]));
         assert!(listens(port, &[1, me]));
         assert!(!listens(port, &[]), "nobody is not us");
         assert_eq!((listener(port, &[1, me]), listener(port, &[])), (Some(me), None));
-        drop(listener);
+        drop(socket);
         assert!(!listens(port, &[me]), "closed");
     }
 
