@@ -12,8 +12,8 @@ use crate::{
     pick_room, plan_launch,
 };
 use motorpool_gguf::{
-    Calibration, FlashAttention, Footprint, KvLayout, LaunchSettings, ModelShape, Purpose, SlidingWindow, TensorType,
-    estimate_unreadable,
+    Calibration, FlashAttention, Footprint, Format, KvLayout, LaunchSettings, ModelShape, Purpose, SlidingWindow,
+    TensorType, estimate_folder, estimate_unreadable,
 };
 use motorpool_vocab::{Bytes, Claim, FileId, Spawn};
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub struct Subject {
     pub files: Vec<(FileId, Bytes)>,
     /// What its header says.
     pub shape: Option<Arc<ModelShape>>,
+    /// How its weights lie on disk.
+    pub format: Format,
     /// What is loaded beside it.
     pub beside: Beside,
     /// What was measured of its engine.
@@ -253,7 +255,11 @@ fn lump(subject: &Subject) -> Parts {
         return Parts::Lump(Claim::private(declared));
     }
     let size = Bytes::sum(subject.files.iter().map(|(_, bytes)| *bytes));
-    let beside = estimate_unreadable(size, subject.beside.projector).saturating_sub(size);
+    let whole = match subject.format {
+        Format::Files => estimate_unreadable(size, subject.beside.projector),
+        Format::Folder => estimate_folder(size),
+    };
+    let beside = whole.saturating_sub(size);
     Parts::Lump(Claim {
         ram_private: Bytes::sum([beside, subject.beside.adapters(), subject.settings.prompt_cache]),
         ram_files: subject.files.iter().copied().collect(),
@@ -313,6 +319,14 @@ mod tests {
         assert_eq!(drafted.source, Source::FileSize);
         let whole = estimate_unreadable(Bytes::mib(500), None).saturating_add(Bytes::mib(64));
         assert_eq!((claim.total(), claim.private_total()), (whole, whole.saturating_sub(Bytes::mib(500))));
+    }
+
+    #[test]
+    fn a_folder_of_weights_goes_by_its_size_in_the_formula_for_folders() {
+        let subject = Subject { shape: None, format: Format::Folder, ..subject() };
+        let drafted = draft(&ledger(Bytes::gib(8)), &[], &subject);
+        let Parts::Lump(claim) = drafted.load.parts else { panic!("no parts are known") };
+        assert_eq!(claim.total(), Bytes::mib(510).saturating_add(Bytes::gib(1)).saturating_add(Bytes::mib(64)));
     }
 
     #[test]

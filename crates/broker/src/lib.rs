@@ -75,4 +75,4 @@ pub use room::{Candidate, Proof, Query, Room, Standing, pick_room};
 pub use split::{ALL_LAYERS, Choice, Load, Mapping, Parts, Split};
 pub use victims::Policy;
 // What `pool` hands through from the header to the estimate, and what an engine says that it took.
-pub use motorpool_gguf::{Adapter, Calibration, ModelShape, Purpose, Reported, SlidingWindow};
+pub use motorpool_gguf::{Adapter, Calibration, Format, ModelShape, Purpose, Reported, SlidingWindow};

@@ -1,6 +1,6 @@
 //! What tests of plans share: a small model and the ledgers it is planned on.
 use crate::{BatchRule, Beside, BudgetSetting, Choice, FixedSettings, Host, Ledger, Subject, Wishes};
-use motorpool_gguf::{Calibration, ModelShape, Purpose, SlidingWindow, read_header, write};
+use motorpool_gguf::{Calibration, Format, ModelShape, Purpose, SlidingWindow, read_header, write};
 use motorpool_vocab::{Bytes, FileId};
 use std::{io::Cursor, sync::Arc};
 
@@ -35,6 +35,7 @@ pub(crate) fn subject() -> Subject {
         choice: Choice::default(),
         files: vec![(FileId { device: 1, inode: 2, size: 3, mtime_nanos: 4 }, Bytes::mib(500))],
         shape: Some(Arc::new(shape())),
+        format: Format::default(),
         beside: Beside::default(),
         calibration: Calibration::default(),
         settings,

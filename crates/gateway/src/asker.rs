@@ -84,7 +84,7 @@ impl Asker {
     }
 
     /// Refuses a model of somebody else's server that goes by none of its key's names.
-    pub(crate) fn check_names(&self, names: &[&str]) -> Result<(), Failure> {
+    pub(crate) fn check_names(&self, names: &[String]) -> Result<(), Failure> {
         match &self.rights {
             Some(rights) if !rights.may_use_any(names) => Err(Failure::NotAllowed(NOT_ITS_MODEL)),
             _ => Ok(()),

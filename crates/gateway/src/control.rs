@@ -6,6 +6,7 @@ use crate::{
     body::{BodyError, ReplyBody, boxed, full},
     context::Context,
     errors::Failure,
+    keys::Rights,
     models::Standing,
     raw,
     refusals::{failure_of, was_unloaded},
@@ -18,7 +19,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use motorpool_catalog::Model;
 use motorpool_pool::Force;
-use motorpool_vocab::{EngineKey, PhaseView};
+use motorpool_vocab::{EngineKey, ModelId, PhaseView};
 use serde::{Deserialize, Serialize};
 use std::{
     pin::Pin,
@@ -92,7 +93,10 @@ pub(crate) async fn control(
             unload(context, lives).await?;
             Ok(json(StatusCode::OK, &Success { success: true }))
         }
-        Control::Running => Ok(json(StatusCode::OK, &Running { running: running(context) })),
+        Control::Running => {
+            let rights = request.extensions().get();
+            Ok(json(StatusCode::OK, &Running { running: running(context, rights) }))
+        }
         Control::UnloadAll => {
             unload(context, living(context, None)).await?;
             Ok(text("OK"))
@@ -155,9 +159,14 @@ async fn unload(context: &Context, keys: Vec<EngineKey>) -> Result<(), Failure> 
     Ok(())
 }
 
-fn running(context: &Context) -> Vec<Run> {
+fn running(context: &Context, rights: Option<&Rights>) -> Vec<Run> {
     let snapshot = context.handle.snapshot();
+    let may_use = |model: &ModelId| {
+        let model = context.catalog.model(model);
+        rights.is_none_or(|rights| model.is_some_and(|model| rights.may_use(model)))
+    };
     let lives = snapshot.entries.iter().filter_map(|entry| Some((entry, state_of(entry.phase)?)));
+    let lives = lives.filter(|(entry, _)| may_use(entry.key.model()));
     lives
         .map(|(entry, state)| Run { model: entry.key.model().to_string(), name: entry.key.to_string(), state })
         .collect()

@@ -51,7 +51,7 @@ pub(crate) async fn by_table(
     let model = match context.choose_any(named.into_iter().chain(found.model()).collect()).await? {
         Chosen::Own(model) => model,
         Chosen::Foreign(foreign) => {
-            asker.check_names(&[&foreign.wire, &foreign.qualified()])?;
+            asker.check_names(&foreign.names(context))?;
             return outside::by_table(context, foreign, (served, head), (received, asker)).await;
         }
     };

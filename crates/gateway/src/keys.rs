@@ -147,6 +147,8 @@ impl Inner {
             Ok(keys) => Keys::Some(keys.into_iter().map(Arc::new).collect()),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "nobody is let in");
+                // What helps it may leave its time and length as they are.
+                self.stamp = None;
                 Keys::Unknown
             }
         };

@@ -94,6 +94,12 @@ impl Foreign {
         format!("{}/{}", self.outside.config.id, self.wire)
     }
 
+    /// The names under which a key may have it: `server/name`, and the bare one where that means this model.
+    pub(crate) fn names(&self, context: &Context) -> Vec<String> {
+        let bare = matches!(context.mean(&self.wire), Ok(Chosen::Foreign(other)) if other.is(self));
+        bare.then(|| self.wire.clone()).into_iter().chain([self.qualified()]).collect()
+    }
+
     /// Whether two mean one model of one server.
     fn is(&self, other: &Self) -> bool {
         self.wire == other.wire && self.outside.watch.guest().key() == other.outside.watch.guest().key()

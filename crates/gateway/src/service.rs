@@ -111,7 +111,7 @@ impl Service {
                     Chosen::Own(model) if may_use(&request, &model) => {
                         models::row(context, &model, &context.handle.snapshot())
                     }
-                    Chosen::Foreign(foreign) if may_use_any(&request, &[&foreign.wire, &foreign.qualified()]) => {
+                    Chosen::Foreign(foreign) if may_use_any(&request, &foreign.names(context)) => {
                         outside::row(context, &foreign, &name)
                     }
                     _ => return Err(Failure::NotAllowed(NOT_ITS_MODEL)),
@@ -164,7 +164,7 @@ fn may_use(request: &Request<Incoming>, model: &Model) -> bool {
     request.extensions().get::<Rights>().is_none_or(|rights| rights.may_use(model))
 }
 
-fn may_use_any(request: &Request<Incoming>, names: &[&str]) -> bool {
+fn may_use_any(request: &Request<Incoming>, names: &[String]) -> bool {
     request.extensions().get::<Rights>().is_none_or(|rights| rights.may_use_any(names))
 }
 

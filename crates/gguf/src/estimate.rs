@@ -104,6 +104,22 @@ pub fn estimate_unreadable(size: Bytes, projector: Option<Bytes>) -> Bytes {
     with_tenth(files).saturating_add(overhead)
 }
 
+/// How the weights of a model lie on disk, where no header of ours tells what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// One file, or its shards.
+    #[default]
+    Files,
+    /// A folder of files, as MLX and vLLM read it.
+    Folder,
+}
+
+/// A folder of weights: `round(size × 1.02) + 1 GiB` (capacity §6, for MLX), saturating.
+pub fn estimate_folder(size: Bytes) -> Bytes {
+    let whole = (u128::from(size.get()) * 102 + 50) / 100;
+    u64::try_from(whole).map_or(Bytes::MAX, Bytes::new).saturating_add(Bytes::gib(1))
+}
+
 fn with_tenth(size: u128) -> Bytes {
     u64::try_from((size * 11 + 5) / 10).map_or(Bytes::MAX, Bytes::new)
 }
@@ -129,5 +145,13 @@ mod tests {
     #[test]
     fn the_largest_sizes_do_not_wrap() {
         assert_eq!(estimate_unreadable(Bytes::MAX, Some(Bytes::MAX)), Bytes::MAX);
+        assert_eq!(estimate_folder(Bytes::MAX), Bytes::MAX);
+    }
+
+    #[test]
+    fn a_folder_adds_a_fiftieth_rounded_and_a_gibibyte() {
+        for (size, expected) in [(0, 0), (24, 24), (25, 26), (1_000_000, 1_020_000)] {
+            assert_eq!(estimate_folder(Bytes::new(size)), Bytes::gib(1).saturating_add(Bytes::new(expected)), "{size}");
+        }
     }
 }

@@ -48,7 +48,7 @@ pub mod write;
 pub use adapter::Adapter;
 pub use compute::measured_activations;
 pub use error::GgufError;
-pub use estimate::{estimate, estimate_draft, estimate_projector, estimate_unreadable};
+pub use estimate::{Format, estimate, estimate_draft, estimate_folder, estimate_projector, estimate_unreadable};
 pub use footprint::{Footprint, LayerBytes, Weights};
 pub use header::{Header, read_header};
 pub use metadata::Metadata;

@@ -338,7 +338,7 @@ pub(crate) struct NewKey {
     /// What it is for; several with commas
     #[arg(long, value_delimiter = ',', default_value = "inference")]
     pub(crate) scope: Vec<Scope>,
-    /// A model it may use, by id; several with commas; without this, all
+    /// A model it may use, by id; several with commas; without this, all. Only with the scope `inference` alone
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub(crate) model: Vec<String>,
     /// So many requests to models at a time

@@ -2,8 +2,8 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
 use motorpool_pool::{
-    Action, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Facts, Host, Input, Lessons, Pool, PoolConfig,
-    QueueTerms, RequestId,
+    Action, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Facts, Format, Host, Input, Lessons, Pool,
+    PoolConfig, QueueTerms, RequestId,
 };
 use motorpool_vocab::{Bytes, Endpoint, Holder, Lane, ModelId, Now, Spawn};
 use std::{hint::black_box, sync::Arc, time::Duration};
@@ -80,6 +80,7 @@ fn checked(build: BuildId) -> Input {
         context_length: Some(8192),
         architecture: Some("llama".into()),
         shape: None,
+        format: Format::default(),
         beside: Beside::default(),
         calibration: Calibration::default(),
         learned: Lessons::default(),

@@ -2,7 +2,7 @@
 //!
 //! Boundary: whoever looks fills these in; here nothing is read. What could not be had is said to be missing, and is
 //! never taken for nothing.
-use crate::{Beside, Calibration, Lessons, ModelShape, Reported};
+use crate::{Beside, Calibration, Format, Lessons, ModelShape, Reported};
 use motorpool_vocab::{Bytes, FileId, Spawn};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -22,7 +22,7 @@ pub struct Facts {
     pub program: PathBuf,
     /// Which build of its engine that is.
     pub build: Build,
-    /// The file it is given: the first shard.
+    /// The file it is given, the first shard, or the folder.
     pub model_path: PathBuf,
     /// Every shard with its size, then those of its draft model.
     pub files: Vec<(FileId, Bytes)>,
@@ -32,6 +32,8 @@ pub struct Facts {
     pub architecture: Option<String>,
     /// What its header says about what it takes; `None` when nothing can be read there.
     pub shape: Option<Arc<ModelShape>>,
+    /// How its weights lie on disk.
+    pub format: Format,
     /// What is loaded beside it.
     pub beside: Beside,
     /// What was measured of the program.

@@ -100,8 +100,8 @@ pub use keeping::{NotKept, SessionsKept, sessions_kept};
 pub use learned::Lessons;
 pub use motorpool_broker::{
     Adapter, Belief, Beside, Bounds, Budget, BudgetSetting, Calibration, Card, Death, Denial, Doubt, Draft, DraftModel,
-    Excess, Experience, Host, HostShape, KvType, LaunchKey, LaunchPlan, Lesson, Marks, ModelShape, News, Parts, Place,
-    Placement, Policy, Proof, RefusedContext, Reported, Side, SizedBy, Source, Spillover, Split, Which,
+    Excess, Experience, Format, Host, HostShape, KvType, LaunchKey, LaunchPlan, Lesson, Marks, ModelShape, News, Parts,
+    Place, Placement, Policy, Proof, RefusedContext, Reported, Side, SizedBy, Source, Spillover, Split, Which,
 };
 pub use outlook::{Becomes, Outlook, Prospect, copies};
 pub use pause::GpuPause;

@@ -18,6 +18,7 @@ pub fn subject(model: &Model, facts: &Facts) -> Subject {
         },
         files: facts.files.clone(),
         shape: facts.shape.clone(),
+        format: facts.format,
         beside: beside(model, facts),
         calibration: facts.calibration.clone(),
         settings: settings(model),

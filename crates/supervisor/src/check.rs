@@ -1,7 +1,7 @@
 //! Looks at program and model file before anything is evicted for them. Touches nothing; blocks.
 use crate::{Notebook, beside, identity};
 use motorpool_catalog::{Manifest, Model, tensors_that_stay};
-use motorpool_gguf::{Calibration, GgufError, Header, ModelShape, check_shards, read_header, shard_names};
+use motorpool_gguf::{Calibration, Format, GgufError, Header, ModelShape, check_shards, read_header, shard_names};
 use motorpool_pool::{Build, Facts, Lessons, StartFault};
 use motorpool_vocab::{Bytes, FailureClass, FileId};
 use parking_lot::Mutex;
@@ -88,6 +88,7 @@ impl Checker {
     pub fn check(&self, manifest: &Manifest, model: &Model, avoid: &BTreeSet<Build>) -> Result<Facts, StartFault> {
         let (program, build) = first_of((self.discover)(manifest)?, manifest, avoid)?;
         let model_path = (self.locate)(model)?;
+        let format = if model_path.is_dir() { Format::Folder } else { Format::Files };
         let own = seen(&model_path)?;
         let Judged { context_length, architecture, shape } = self.verdict(&own, &model.cpu_tensors)?;
         let (beside, more) = beside::look(model, &|seen| self.verdict(seen, &[]))?;
@@ -106,6 +107,7 @@ impl Checker {
             context_length,
             architecture,
             shape,
+            format,
             beside,
             calibration,
             learned,
@@ -169,12 +171,32 @@ pub(crate) fn seen(path: &Path) -> Result<Seen, StartFault> {
     Ok(Seen { paths, files })
 }
 
-/// The file and its further shards.
+/// The file and its further shards; of a folder, all files that lie in it and are not hidden. Hubs link to them.
 fn files_of(path: &Path) -> Result<Vec<PathBuf>, StartFault> {
+    if path.is_dir() {
+        return files_in(path);
+    }
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let shards = shard_names(name).map_err(|error| fault(error.class(), about(path, &error)))?;
     let beside = |names: Vec<String>| names.into_iter().map(|name| path.with_file_name(name)).collect();
     Ok(shards.map_or_else(|| vec![path.to_owned()], beside))
+}
+
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, StartFault> {
+    let read = |error: io::Error| fault(FailureClass::Unknown, about(folder, &error));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(read)? {
+        let entry = entry.map_err(read)?;
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !is_hidden && entry.path().is_file() {
+            files.push(entry.path());
+        }
+    }
+    if files.is_empty() {
+        return Err(fault(FailureClass::ModelMissing, format!("the folder {} has no files", folder.display())));
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// What a launch reads: `files`, and what is charged as a part of its own.
@@ -291,6 +313,21 @@ mod tests {
         assert!(facts.architecture.is_some() && facts.context_length.is_some());
         fs::rename(&path, folder.path().join("sha256-abc")).expect("ours");
         assert!(check(&folder.path().join("sha256-abc")).expect("a model").architecture.is_some());
+    }
+
+    #[test]
+    fn a_folder_of_weights_is_all_files_in_it_and_one_without_any_is_no_model() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let folder = top.path().join("Qwen3-8B-4bit");
+        fs::create_dir_all(folder.join("more")).expect("writable");
+        assert_eq!(check(&folder), Err(FailureClass::ModelMissing));
+        fs::write(top.path().join("blob"), [1; 70]).expect("writable");
+        std::os::unix::fs::symlink(top.path().join("blob"), folder.join("model.safetensors")).expect("writable");
+        fs::write(folder.join("config.json"), [2; 30]).expect("writable");
+        fs::write(folder.join(".lock"), [3; 500]).expect("writable");
+        let facts = check(&folder).expect("a model");
+        assert_eq!((facts.format, facts.shape), (Format::Folder, None));
+        assert_eq!(Bytes::sum(facts.files.iter().map(|(_, size)| *size)), Bytes::new(100));
     }
 
     #[test]

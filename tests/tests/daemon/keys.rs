@@ -64,6 +64,9 @@ async fn a_pool_at_an_address_is_asked_with_a_key_that_has_the_right() {
         let made = house.run(&["key", "new", name, "--scope", scope]).await;
         std::fs::write(house.path(name), made.stdout).expect("written");
     }
+    let narrow = house.run(&["key", "new", "narrow", "--model", "b"]).await.stdout;
+    let wide = house.run(&["key", "new", "odd", "--scope", "inference,manage", "--model", "a"]).await;
+    assert_eq!(wide.code, Some(2), "{wide:?}");
     let daemon = house.start().await;
     let server = format!("http://{}", daemon.address().replace("0.0.0.0", "127.0.0.1"));
     let ask = async |key: Option<&str>, args: &[&str]| {
@@ -81,6 +84,12 @@ async fn a_pool_at_an_address_is_asked_with_a_key_that_has_the_right() {
     assert_eq!(ask(Some("manager"), &["load", "a"]).await.code, Some(0));
     let seen = ask(Some("reader"), &["ps"]).await;
     assert!(seen.code == Some(0) && seen.stdout.contains("llama-server:a:0"), "{seen:?}");
+    for (key, n) in [(narrow, 0), (std::fs::read_to_string(house.path("manager")).expect("written"), 1)] {
+        let running = Request::get("/running").header("host", "localhost").header("x-api-key", key.trim());
+        let running = daemon.http().send(running.body(Full::default()).expect("a request")).await.expect("an answer");
+        let running = running.whole().await.expect("an orderly end").json();
+        assert_eq!(running["running"].as_array().map(Vec::len), Some(n), "{running}");
+    }
     let said = ask(Some("manager"), &["run", "a", "hello"]).await;
     assert!(said.code == Some(0) && !said.stdout.trim().is_empty(), "{said:?}");
     assert_eq!(ask(Some("manager"), &["serve"]).await.code, Some(2), "that is about this machine");

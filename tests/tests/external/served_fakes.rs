@@ -46,6 +46,29 @@ async fn a_model_of_ollama_is_served_with_the_operators_headers_and_given_back_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_client_says_how_long_a_model_stays_on_somebodys_ollama() {
+    let server = FakeOllama::open(&["x:latest"]).await.expect("a port");
+    server.load("x:latest");
+    let theirs = server.residents();
+    let mut house = House::new();
+    enter(&mut house, ("home", "ollama", server.port()), &[]);
+    let daemon = house.start().await;
+    for (path, keep_alive) in [("/api/generate", json!(0)), ("/api/generate", json!(-1)), (CHAT, json!(0))] {
+        let mut body = ask("home/x:latest", "hello");
+        body["prompt"] = "hello".into();
+        body["keep_alive"] = keep_alive;
+        let answer = daemon.http().post(path, &body).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        let asked = server.asked(path);
+        let last = &asked.last().expect("it came").body;
+        assert!(last.get("keep_alive").is_none() && last["model"] == "x:latest", "{path}: {last}");
+    }
+    assert_eq!(server.residents(), theirs);
+    daemon.stop().await;
+    assert_eq!(server.residents(), theirs);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_a_key_gets_its_own_and_never_the_callers() {
     let server = FakeLmStudio::open(Tier::V1, &["k", "hidden"]).await.expect("a port");
     server.lock("sk-theirs");

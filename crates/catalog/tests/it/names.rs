@@ -91,7 +91,7 @@ fn what_is_there_can_be_asked() {
     assert_eq!(ids, ["a", "b"]);
     assert!(catalog.model(&ModelId::new("b").expect("an id")).is_some());
     assert!(catalog.model(&ModelId::new("c").expect("an id")).is_none());
-    assert!(catalog.manifest("llama-server").is_some() && catalog.manifest("vllm").is_none());
+    assert!(catalog.manifest("llama-server").is_some() && catalog.manifest("tabby").is_none());
     assert_eq!(catalog.manifests().count(), engines().len());
 }
 
@@ -131,8 +131,8 @@ fn a_model_needs_an_engine_that_is_described() {
   |          ^^^^^^^^^^^^^
   = example: engine = "llama-server""#;
     assert_eq!(refusal(vec![model("a.toml", "id = \"a\"\nengine = \"lama-server\"")]), expected);
-    let stranger = refusal(vec![model("a.toml", "id = \"a\"\nengine = \"vllm\"")]);
-    let first = "a.toml:2:10: no manifest describes the engine `vllm`; known here: `llama-server`\n";
+    let stranger = refusal(vec![model("a.toml", "id = \"a\"\nengine = \"tabby\"")]);
+    let first = "a.toml:2:10: no manifest describes the engine `tabby`; known here: `llama-server`, `mlx-lm`, `vllm`, `whisper-server`\n";
     assert!(stranger.starts_with(first), "{stranger}");
 }
 
@@ -201,10 +201,14 @@ fn each_argument_that_is_refused_says_why_and_names_only_what_there_is() {
     let elsewhere = ["[server]", "listen", "origins", "file", "tokens"];
     let known = known_keys();
     assert!(known.iter().any(|key| key == "capabilities"), "{known:?}");
-    for refused in engines().iter().flat_map(|engine| &engine.refused_args) {
+    let engines = engines();
+    let refused = engines.iter().flat_map(|engine| engine.refused_args.iter().map(|refused| (&engine.name, refused)));
+    for (engine, refused) in refused {
         for flag in &refused.args {
             assert_ne!(refused.instead, Instead::Nothing, "{flag}");
-            let shown = refusal(vec![with_argument(flag)]);
+            let mut of_it = with_argument(flag);
+            of_it.engine.clone_from(engine);
+            let shown = refusal(vec![of_it]);
             let (_, why) = shown.split_once(" here: ").expect("what, and why");
             let why = why.lines().next().unwrap_or_default();
             for word in why.split('`').skip(1).step_by(2) {
@@ -236,7 +240,10 @@ fn a_model_that_no_file_holds_is_refused_without_a_place() {
     let source = motorpool_catalog::ModelSource::File("/x".into());
     let made = Model::new(ModelId::new("a").expect("an id"), "none", source);
     let shown = refusal(vec![made]);
-    assert_eq!(shown, "(not from a file): no manifest describes the engine `none`; known here: `llama-server`");
+    assert_eq!(
+        shown,
+        "(not from a file): no manifest describes the engine `none`; known here: `llama-server`, `mlx-lm`, `vllm`, `whisper-server`"
+    );
 }
 
 #[test]

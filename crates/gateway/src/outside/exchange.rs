@@ -21,14 +21,14 @@ use crate::{
     relay::{Broken, Manner, Relay, Terms, next_bytes},
     retain::{Replay, Retained},
     route::{Served, Way},
-    scan::Findings,
+    scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
     usage::Recorder,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, request, response};
 use hyper::body::Incoming;
-use motorpool_catalog::ExternalKind;
+use motorpool_catalog::{ExternalKind, Parameters};
 use motorpool_external::{Next, Refusal};
 use std::sync::Arc;
 
@@ -145,7 +145,9 @@ impl Job {
 
     /// What a client wrote behind the path does not travel: it could tell a router to load by itself.
     fn request(&self, wire: &str) -> Request<ReplyBody> {
-        let edits = Edits { model: Some(wire), streaming: Streaming::AsAsked, rules: None };
+        // How long it stays there is ours to say: a client's word would unload what others loaded, or pin it for ever.
+        let rules = Parameters { strip: vec![Key::KeepAlive.as_str().to_owned()], ..Parameters::default() };
+        let edits = Edits { model: Some(wire), streaming: Streaming::AsAsked, rules: Some(&rules) };
         let splice = Splice::new(&self.found, self.body.len(), edits);
         let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), &splice)));
         *request.method_mut() = self.method.clone();

@@ -58,7 +58,7 @@ fn is_ours(catalog: &Catalog, name: &str) -> bool {
 
 fn one(context: &Context, (outside, seen): (&Outside, &Seen), id: String) -> Listed {
     let hides = (id == seen.id && is_ours(&context.catalog, &id)).then(|| id.clone());
-    let names = vec![seen.id.clone(), format!("{}/{}", outside.config.id, seen.id)];
+    let names = outside.foreign(&seen.id).names(context);
     Listed { row: Row::foreign(context, (outside, seen), id), names, hides }
 }
 

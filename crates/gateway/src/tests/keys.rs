@@ -2,7 +2,7 @@
 use super::{CHAT, END, Server, delta};
 use crate::{
     keys::{
-        KeysNeeded,
+        Keyring, KeysNeeded, Visitor,
         file::{self, KeyRecord, Scope, Strength},
     },
     testing::{Engine, Pool},
@@ -137,6 +137,28 @@ async fn a_key_for_some_models_sees_and_uses_no_others() {
         Some(vec![json!("org/m")])
     );
     assert_eq!(house.get("/v1/models/m", &shown).await, 403);
+}
+
+#[tokio::test]
+async fn a_file_of_keys_that_could_not_be_read_is_read_as_soon_as_it_can_be() {
+    let house = House::with(&[("mp_a", of("a", &[Scope::Inference]))]).await;
+    let keyring = Keyring::new(Some(house.folder.path().join("garbled")));
+    let path = house.folder.path().join("garbled");
+    let text = std::fs::read(house.folder.path().join("keys.json")).expect("there");
+    let headers = [("authorization", "Bearer mp_a")]
+        .into_iter()
+        .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value)));
+    let headers: http::HeaderMap = headers.collect();
+    let visitor = Visitor { peer: std::net::IpAddr::from([127, 0, 0, 1]), keys: KeysNeeded::OnceThereAre };
+    let start = std::time::Instant::now();
+    let opens = |seconds| keyring.admit(&headers, visitor, start + std::time::Duration::from_secs(seconds)).is_ok();
+    // Of the same length and time as what can be read.
+    std::fs::write(&path, vec![b'x'; text.len()]).expect("writable");
+    let time = std::fs::metadata(&path).and_then(|found| found.modified()).expect("there");
+    assert!(!opens(0));
+    std::fs::write(&path, &text).expect("writable");
+    std::fs::File::options().write(true).open(&path).and_then(|file| file.set_modified(time)).expect("ours");
+    assert!(opens(2));
 }
 
 #[tokio::test]

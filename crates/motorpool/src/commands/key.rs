@@ -26,6 +26,10 @@ pub(super) fn perform(dirs: &Dirs, out: Out, command: Key) -> Result<(), Failure
 fn make(dirs: &Dirs, out: Out, wanted: NewKey) -> Result<(), Failure> {
     dirs::make_private(&dirs.state)?;
     let NewKey { name, scope, model, concurrent, per_minute, waiting, own } = wanted;
+    if !model.is_empty() && scope.iter().any(|scope| !matches!(scope, Scope::Inference)) {
+        let what = "a key that sees or manages the pool is for all models";
+        return Err(Failure::new(Exit::Usage, what, "leave --model out, or the scopes `read` and `manage`"));
+    }
     let (key, strength) = if own { read_own()? } else { (made()?, Strength::Whole) };
     let scopes = scope.into_iter().map(|scope| match scope {
         Scope::Inference => file::Scope::Inference,

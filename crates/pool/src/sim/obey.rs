@@ -3,7 +3,7 @@ use super::{
     trace::Place,
     world::{Child, World, key_of},
 };
-use crate::{Action, Beside, Build, Calibration, Facts, Input, Lessons};
+use crate::{Action, Beside, Build, Calibration, Facts, Format, Input, Lessons};
 use motorpool_vocab::Endpoint;
 
 impl World {
@@ -51,6 +51,7 @@ pub(super) fn facts() -> Facts {
         context_length: Some(8192),
         architecture: Some("llama".into()),
         shape: None,
+        format: Format::default(),
         beside: Beside::default(),
         calibration: Calibration::default(),
         learned: Lessons::default(),

@@ -2,8 +2,8 @@
 use crate::machine::{Answers, Machine};
 use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
-    Action, Answer, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Denial, Exit, Experience, Facts, Grant,
-    Host, Input, Lessons, Measured, Pool, PoolConfig, Probe, Probed, Refusal, Reported, RequestId, StartFault,
+    Action, Answer, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Denial, Exit, Experience, Facts, Format,
+    Grant, Host, Input, Lessons, Measured, Pool, PoolConfig, Probe, Probed, Refusal, Reported, RequestId, StartFault,
 };
 use motorpool_vocab::{
     Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, Lane, ModelId, Now,
@@ -489,6 +489,7 @@ pub(crate) fn facts() -> Facts {
         context_length: Some(8192),
         architecture: Some("llama".into()),
         shape: None,
+        format: Format::default(),
         beside: Beside::default(),
         calibration: Calibration::default(),
         learned: Lessons::default(),

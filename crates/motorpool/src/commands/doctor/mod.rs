@@ -105,7 +105,7 @@ async fn configured(
     findings.extend(bound.map(|bound| software::budget(bound, all)));
     for manifest in settings.catalog.manifests() {
         let graphics = machine.as_ref().map(|machine| &machine.graphics);
-        findings.push(software::engine((dirs, settings), manifest, graphics).await);
+        findings.extend(software::engine((dirs, settings), manifest, graphics).await);
     }
     findings.extend(software::models(dirs, settings, bound.and_then(|(bytes, _)| Budget::of(bytes).bound())));
     findings

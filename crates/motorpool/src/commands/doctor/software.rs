@@ -67,13 +67,13 @@ pub(super) async fn engine(
     (dirs, settings): (&Dirs, &Settings),
     manifest: &Manifest,
     graphics: Option<&Graphics>,
-) -> Finding {
+) -> Option<Finding> {
     let configured = settings.config.engines.get(&manifest.name).and_then(|engine| engine.program.as_deref());
     if let Some(failure) = configured.and_then(|path| super::super::engine::no_program(&manifest.name, path)) {
-        return Finding::fault("engine", failure);
+        return Some(Finding::fault("engine", failure));
     }
     let used = settings.catalog.models().any(|model| model.engine == manifest.name);
-    match discover::find(dirs, manifest, configured).first() {
+    Some(match discover::find(dirs, manifest, configured).first() {
         Some(found) => {
             let dir = dirs.data.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
             match smoke::version_by(manifest, &found.program, dir).await {
@@ -87,10 +87,9 @@ pub(super) async fn engine(
             }
         }
         None if used => missing_engine(&manifest.name),
-        None => {
-            Finding::note("engine", format_args!("{} is not here", manifest.name), "nothing to do: no model uses it")
-        }
-    }
+        // What nobody uses may be absent.
+        None => return None,
+    })
 }
 
 /// The devices that it lists, and whether its memory was measured when it was installed.

@@ -3,7 +3,7 @@ use motorpool_broker::{
     BatchRule, Beside, BudgetSetting, Calibration, Card, Choice, FixedSettings, Host, HostShape, Mapping, ModelShape,
     Purpose, SlidingWindow, Wishes,
 };
-use motorpool_gguf::{Footprint, LayerBytes, Weights, read_header, write::smoke_model};
+use motorpool_gguf::{Footprint, Format, LayerBytes, Weights, read_header, write::smoke_model};
 use motorpool_vocab::FileId;
 use proptest::prelude::*;
 use std::{io::Cursor, sync::Arc};
@@ -30,6 +30,7 @@ fn subject() -> Subject {
         choice: Choice::default(),
         files: vec![file(7, Bytes::mib(900))],
         shape: None,
+        format: Format::default(),
         beside: Beside::default(),
         calibration: Calibration::default(),
         settings,
