@@ -7,7 +7,8 @@ use crate::{
     target::Target,
 };
 use motorpool_residency::{
-    After, By, Carry, Decided, Ending, Failure, Happened, Kind, Mutation, MutationKind, Resident, Step,
+    After, By, Carry, Decided, Ending, Failure, Happened, Kind, Listing, Mutation, MutationKind, Resident, Seen, Step,
+    Used,
 };
 use std::sync::Arc;
 
@@ -54,7 +55,7 @@ impl Host {
             let happened = match &under.step {
                 Step::Done(_) => return under,
                 Step::Load if loader == Loader::Request => return under,
-                Step::Evict(victim) => self.evict(&victim.seen.id).await,
+                Step::Evict(victim) => self.evict(victim).await,
                 Step::Load => self.load(wanted).await,
                 Step::Restore(gone) => self.restore(gone).await,
                 Step::Confirm => Happened::Well(self.server.list().await.ok()),
@@ -77,23 +78,43 @@ impl Host {
 
     /// Gives back what nobody used for a while. What cannot be unloaded stays: it goes by its own time.
     pub(crate) async fn release(&self, stragglers: &[Resident]) {
+        self.common.distrust(self.server.key());
         for straggler in stragglers {
             let model = &straggler.seen.id;
-            if self.server.unload(model).await.is_ok() {
+            let Ok(listing) = self.server.list().await else { continue };
+            if self.may_go(model, &listing) && self.server.unload(model).await.is_ok() {
                 self.common.forget(self.server.key(), model);
                 self.common.tell_change(&self.target, Mutation { kind: MutationKind::Evict, model: model.clone() });
             }
         }
     }
 
-    async fn evict(&self, model: &str) -> Happened {
-        match self.server.unload(model).await {
+    /// Looks once more: since the decision a request may have begun to use it, or others may have loaded it anew.
+    async fn evict(&self, victim: &Resident) -> Happened {
+        let model = &victim.seen.id;
+        let evicted = match self.server.list().await {
+            Ok(listing) if !self.may_go(model, &listing) => return Happened::Spared(listing),
+            Ok(_) => self.server.unload(model).await,
+            Err(why) => Err(why),
+        };
+        match evicted {
             Ok(()) => {
                 self.common.forget(self.server.key(), model);
                 Happened::Well(None)
             }
             Err(why) => Happened::Badly(why.failure(), self.server.list().await.ok()),
         }
+    }
+
+    /// Whether the resident `model` of `listing` is ours, and no request uses it.
+    fn may_go(&self, model: &str, listing: &Listing) -> bool {
+        self.common.observe((&self.target, self.server.key()), listing);
+        listing.residents().find(|seen| seen.id == model).is_some_and(|seen| self.is_idle_and_ours(seen))
+    }
+
+    pub(crate) fn is_idle_and_ours(&self, seen: &Seen) -> bool {
+        let (own, key) = (self.common.own(), self.server.key());
+        own.book.owned(key, seen).is_some() && matches!(own.book.used(key, seen), Used::Idle(_))
     }
 
     async fn load(&self, wanted: &mut Wanted) -> Happened {

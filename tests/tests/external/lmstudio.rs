@@ -249,6 +249,28 @@ async fn a_request_that_finds_no_room_is_sent_again_once_ours_went_and_what_went
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_use_or_somebody_elses_when_it_would_go_stays() {
+    let server = server().await;
+    let visit = visit(studio(&server));
+    let mut first = visit.guest.prepare("a").await.expect("it is sent");
+    chat(&mut first).await.expect("it answers");
+    drop(first);
+    server.fits(1, FULL[0]);
+    let mut late = visit.guest.prepare("b").await.expect("it is sent");
+    let used = visit.guest.prepare("a").await.expect("it is there");
+    assert_eq!(chat(&mut late).await.expect("an answer").0, 507, "ours came into use since the decision");
+    assert_eq!((resident(&server), visit.owned()), (vec!["a".to_owned()], vec!["a".to_owned()]));
+    drop(used);
+    let mut late = visit.guest.prepare("c").await.expect("it is sent");
+    server.unload("a");
+    visit.guest.look().await.expect("a look");
+    server.load("a");
+    assert_eq!(chat(&mut late).await.expect("an answer").0, 507, "it is theirs now");
+    assert_eq!((resident(&server), visit.owned()), (vec!["a".to_owned()], vec![]));
+    assert!(server.asked("/api/v1/models/unload").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_went_for_a_request_that_goes_away_is_put_back() {
     let server = server().await;
     let visit = visit(studio(&server));
