@@ -173,6 +173,9 @@ impl Drop for Held {
 fn put_back(host: Arc<Host>, mut open: Open) {
     // Without an eviction there is no lock, and nothing to do.
     let (Some(_), Ok(runtime)) = (&open.lock, Handle::try_current()) else { return };
+    if open.under.ending().is_some() {
+        return;
+    }
     runtime.spawn(async move {
         let mut wanted = Wanted { model: String::new(), wire: String::new(), context: None };
         let after = host.server.list().await.ok();

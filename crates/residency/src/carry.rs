@@ -96,6 +96,7 @@ enum Now {
         left: VecDeque<Resident>,
         why: Failure,
     },
+    Done(Ending),
 }
 
 /// One plan under way.
@@ -147,7 +148,16 @@ impl Carry {
     /// What happened when the last step was performed; answers with the next. After [`Step::Done`] it stays done.
     #[must_use]
     pub fn on_happened(&mut self, happened: Happened) -> Step {
+        let step = self.next(happened);
+        if let Step::Done(ending) = &step {
+            self.now = Now::Done(ending.clone());
+        }
+        step
+    }
+
+    fn next(&mut self, happened: Happened) -> Step {
         match (std::mem::replace(&mut self.now, Now::Loading), happened) {
+            (Now::Done(ending), _) => Step::Done(ending),
             (Now::Evicting(victim), Happened::Well(_)) => {
                 self.mutated(MutationKind::Evict, &victim.seen.id);
                 self.evicted.push(victim);

@@ -74,6 +74,17 @@ fn a_victim_that_is_spared_is_never_restored_and_what_goes_instead_is_the_next_o
 }
 
 #[test]
+fn what_is_done_stays_done() {
+    let (mut carry, _) = Carry::load("k", vec![ours("a")], &[]);
+    let _ = carry.on_happened(Happened::Well(None));
+    assert_eq!(carry.on_happened(Happened::Badly(other("corrupt"), None)), Step::Restore(ours("a")));
+    let done = Step::Done(Ending::Failed(other("corrupt")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), done);
+    assert_eq!(carry.on_happened(Happened::Badly(other("its request went away"), None)), done);
+    assert_eq!(carry.on_happened(Happened::Well(None)), done);
+}
+
+#[test]
 fn a_configured_model_that_went_is_told_loudly_with_its_role_and_bytes() {
     let mut victim = protected("a", Protection::Config(Role::Memory));
     victim.seen.sizes = Some(Sizes { total: Bytes::gib(3), vram: Bytes::gib(2) });

@@ -287,6 +287,24 @@ async fn what_went_for_a_request_that_goes_away_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_put_back_while_its_request_goes_away_is_put_back_once() {
+    let server = server().await;
+    let visit = visit(studio(&server));
+    let mut first = visit.guest.prepare("a").await.expect("it is sent");
+    chat(&mut first).await.expect("it answers");
+    drop(first);
+    let mut second = visit.guest.prepare("b").await.expect("it is sent");
+    let refusal = br#"{"error": {"message": "not enough VRAM"}}"#;
+    second.on_refused(500, refusal).await.expect("it may be sent again");
+    // Asked once, it has begun; then nobody waits for it.
+    drop(tokio::time::timeout(Duration::ZERO, second.on_refused(500, refusal)).await);
+    drop(second);
+    eventually("it is back and ours", async || (visit.owned() == ["a"]).then_some(())).await;
+    drop(TargetLock::take(&visit.run(), visit.guest.key(), Duration::from_mins(1)).await.expect("all is done"));
+    assert_eq!((resident(&server), server.asked("/api/v1/models/load").len()), (vec!["a".to_owned()], 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn context_is_cut_only_beside_other_models_and_that_is_told() {
     let server = server().await;
     let visit = visit(Target { context: 100_000, ..loading(&server) });
