@@ -3,11 +3,11 @@
 use crate::{
     common::Common,
     error::ServerError,
-    server::{Load, Server},
+    server::{Load, Loaded, Server},
     target::Target,
 };
 use motorpool_residency::{
-    After, By, Carry, Decided, Ending, Failure, Happened, Kind, Listing, Mutation, MutationKind, Resident, Seen, Step,
+    After, By, Carry, Decided, Ending, Failure, Happened, Listing, Mutation, MutationKind, Owner, Resident, Seen, Step,
     Used,
 };
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl Host {
     async fn load(&self, wanted: &mut Wanted) -> Happened {
         let before = self.server.list().await.ok();
         let loaded = self.server.load(Load { model: &wanted.wire, context: wanted.context }).await;
-        if let Ok(Some(instance)) = &loaded {
+        if let Ok(Loaded { instance: Some(instance), .. }) = &loaded {
             wanted.wire.clone_from(instance);
         }
         self.loaded(&wanted.wire, (before, loaded)).await
@@ -129,19 +129,21 @@ impl Host {
     async fn restore(&self, gone: &Resident) -> Happened {
         let before = self.server.list().await.ok();
         let loaded = self.server.restore(gone).await;
-        let name = loaded.as_ref().ok().cloned().flatten().unwrap_or_else(|| gone.seen.id.clone());
+        let named = loaded.as_ref().ok().and_then(|loaded| loaded.instance.clone());
+        let name = named.unwrap_or_else(|| gone.seen.id.clone());
         self.loaded(&name, (before, loaded)).await
     }
 
     /// What is resident after our load of `name` and was not before is ours.
-    async fn loaded(&self, name: &str, (before, loaded): (After, Result<Option<String>, ServerError>)) -> Happened {
-        if matches!(loaded, Err(ServerError::Stalled(_))) {
+    async fn loaded(&self, name: &str, (before, loaded): (After, Result<Loaded, ServerError>)) -> Happened {
+        let was_there = before.is_none_or(|listing| listing.holds(name));
+        if matches!(loaded, Err(ServerError::Stalled(_))) && !was_there {
             // It would hold the place that what went for it needs.
             drop(self.server.unload(name).await);
         }
         let after = self.server.list().await.ok();
-        let instance = match loaded {
-            Ok(instance) => instance,
+        let owner = match loaded {
+            Ok(loaded) => loaded.owner,
             Err(why) => return Happened::Badly(why.failure(), after),
         };
         let seen = after.as_ref().and_then(|listing| listing.residents().find(|seen| seen.is_called(name)));
@@ -149,10 +151,7 @@ impl Host {
             let why = "the server loaded the model, and has it no more".to_owned();
             return Happened::Badly(Failure::Other(why), after);
         }
-        // LM Studio names the instance that it made; without a name nothing is ours there.
-        let is_named = self.target.kind != Kind::LmStudio || instance.is_some();
-        let was_there = before.is_none_or(|listing| listing.holds(name));
-        if let Some(seen) = seen.filter(|_| is_named && !was_there) {
+        if let Some(seen) = seen.filter(|_| owner == Owner::Ours && !was_there) {
             self.common.take(self.server.key(), seen, By::Us);
         }
         Happened::Well(after)
