@@ -61,6 +61,11 @@ impl Look {
     pub(crate) fn unloads(&self) -> bool {
         self.catalogue.as_ref().is_none_or(|(tier, _)| *tier == Tier::V1)
     }
+
+    /// Whether a model that is not resident by the listing is not resident.
+    pub(crate) fn tells_residents(&self) -> bool {
+        self.catalogue.as_ref().is_none_or(|(tier, _)| tier.tells_residents())
+    }
 }
 
 impl Server {
@@ -94,9 +99,10 @@ impl Server {
         })
     }
 
-    /// The same, without what only a decision needs.
+    /// The same, without what only a decision needs; an error where the server does not tell what is resident.
     pub(crate) async fn list(&self) -> Result<Listing, ServerError> {
-        Ok(self.look().await?.listing)
+        let look = self.look().await?;
+        if look.tells_residents() { Ok(look.listing) } else { Err(ServerError::Plain) }
     }
 
     /// What it offers, loaded or not, by what a request names it.
