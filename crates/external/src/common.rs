@@ -171,6 +171,8 @@ impl Common {
 impl Own {
     /// A server that was not listed yet keeps what was written down of it.
     fn write(&mut self) {
-        self.journal.write(self.book.entries().chain(&self.left));
+        if let Some(why) = self.journal.write(self.book.entries().chain(&self.left)) {
+            tracing::warn!("what is ours on external servers cannot be written down, a crash would lose it: {why}");
+        }
     }
 }
