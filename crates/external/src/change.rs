@@ -3,11 +3,12 @@
 use crate::{
     common::Common,
     error::ServerError,
-    server::{Load, Server},
+    server::{Load, Loaded, Server},
     target::Target,
 };
 use motorpool_residency::{
-    After, By, Carry, Decided, Ending, Failure, Happened, Kind, Mutation, MutationKind, Resident, Step,
+    After, By, Carry, Decided, Ending, Failure, Happened, Listing, Mutation, MutationKind, Owner, Resident, Seen, Step,
+    Used,
 };
 use std::sync::Arc;
 
@@ -54,7 +55,7 @@ impl Host {
             let happened = match &under.step {
                 Step::Done(_) => return under,
                 Step::Load if loader == Loader::Request => return under,
-                Step::Evict(victim) => self.evict(&victim.seen.id).await,
+                Step::Evict(victim) => self.evict(victim).await,
                 Step::Load => self.load(wanted).await,
                 Step::Restore(gone) => self.restore(gone).await,
                 Step::Confirm => Happened::Well(self.server.list().await.ok()),
@@ -77,17 +78,26 @@ impl Host {
 
     /// Gives back what nobody used for a while. What cannot be unloaded stays: it goes by its own time.
     pub(crate) async fn release(&self, stragglers: &[Resident]) {
+        self.common.distrust(self.server.key());
         for straggler in stragglers {
             let model = &straggler.seen.id;
-            if self.server.unload(model).await.is_ok() {
+            let Ok(listing) = self.server.list().await else { continue };
+            if self.may_go(model, &listing) && self.server.unload(model).await.is_ok() {
                 self.common.forget(self.server.key(), model);
                 self.common.tell_change(&self.target, Mutation { kind: MutationKind::Evict, model: model.clone() });
             }
         }
     }
 
-    async fn evict(&self, model: &str) -> Happened {
-        match self.server.unload(model).await {
+    /// Looks once more: since the decision a request may have begun to use it, or others may have loaded it anew.
+    async fn evict(&self, victim: &Resident) -> Happened {
+        let model = &victim.seen.id;
+        let evicted = match self.server.list().await {
+            Ok(listing) if !self.may_go(model, &listing) => return Happened::Spared(listing),
+            Ok(_) => self.server.unload(model).await,
+            Err(why) => Err(why),
+        };
+        match evicted {
             Ok(()) => {
                 self.common.forget(self.server.key(), model);
                 Happened::Well(None)
@@ -96,10 +106,21 @@ impl Host {
         }
     }
 
+    /// Whether the resident `model` of `listing` is ours, and no request uses it.
+    fn may_go(&self, model: &str, listing: &Listing) -> bool {
+        self.common.observe((&self.target, self.server.key()), listing);
+        listing.residents().find(|seen| seen.id == model).is_some_and(|seen| self.is_idle_and_ours(seen))
+    }
+
+    pub(crate) fn is_idle_and_ours(&self, seen: &Seen) -> bool {
+        let (own, key) = (self.common.own(), self.server.key());
+        own.book.owned(key, seen).is_some() && matches!(own.book.used(key, seen), Used::Idle(_))
+    }
+
     async fn load(&self, wanted: &mut Wanted) -> Happened {
         let before = self.server.list().await.ok();
         let loaded = self.server.load(Load { model: &wanted.wire, context: wanted.context }).await;
-        if let Ok(Some(instance)) = &loaded {
+        if let Ok(Loaded { instance: Some(instance), .. }) = &loaded {
             wanted.wire.clone_from(instance);
         }
         self.loaded(&wanted.wire, (before, loaded)).await
@@ -108,19 +129,21 @@ impl Host {
     async fn restore(&self, gone: &Resident) -> Happened {
         let before = self.server.list().await.ok();
         let loaded = self.server.restore(gone).await;
-        let name = loaded.as_ref().ok().cloned().flatten().unwrap_or_else(|| gone.seen.id.clone());
+        let named = loaded.as_ref().ok().and_then(|loaded| loaded.instance.clone());
+        let name = named.unwrap_or_else(|| gone.seen.id.clone());
         self.loaded(&name, (before, loaded)).await
     }
 
     /// What is resident after our load of `name` and was not before is ours.
-    async fn loaded(&self, name: &str, (before, loaded): (After, Result<Option<String>, ServerError>)) -> Happened {
-        if matches!(loaded, Err(ServerError::Stalled(_))) {
+    async fn loaded(&self, name: &str, (before, loaded): (After, Result<Loaded, ServerError>)) -> Happened {
+        let was_there = before.is_none_or(|listing| listing.holds(name));
+        if matches!(loaded, Err(ServerError::Stalled(_))) && !was_there {
             // It would hold the place that what went for it needs.
             drop(self.server.unload(name).await);
         }
         let after = self.server.list().await.ok();
-        let instance = match loaded {
-            Ok(instance) => instance,
+        let owner = match loaded {
+            Ok(loaded) => loaded.owner,
             Err(why) => return Happened::Badly(why.failure(), after),
         };
         let seen = after.as_ref().and_then(|listing| listing.residents().find(|seen| seen.is_called(name)));
@@ -128,10 +151,7 @@ impl Host {
             let why = "the server loaded the model, and has it no more".to_owned();
             return Happened::Badly(Failure::Other(why), after);
         }
-        // LM Studio names the instance that it made; without a name nothing is ours there.
-        let is_named = self.target.kind != Kind::LmStudio || instance.is_some();
-        let was_there = before.is_none_or(|listing| listing.holds(name));
-        if let Some(seen) = seen.filter(|_| is_named && !was_there) {
+        if let Some(seen) = seen.filter(|_| owner == Owner::Ours && !was_there) {
             self.common.take(self.server.key(), seen, By::Us);
         }
         Happened::Well(after)

@@ -99,7 +99,11 @@ impl Common {
         let (of_it, others): (Vec<Owned>, Vec<Owned>) =
             std::mem::take(&mut own.left).into_iter().partition(|owned| owned.key == *key);
         own.left = others;
-        own.book.take_over(key, &of_it, listing);
+        // Ollama's digest and LM Studio's instance are the same for whoever loads next: only a router tells loads apart.
+        // What is theirs goes by its own time.
+        if target.kind == Kind::Router {
+            own.book.take_over(key, &of_it, listing);
+        }
         if target.kind == Kind::LmStudio {
             let instances = listing.residents().map(|seen| seen.id.clone()).collect();
             own.seen.insert(key.clone(), (target.id.clone(), instances));
@@ -167,6 +171,8 @@ impl Common {
 impl Own {
     /// A server that was not listed yet keeps what was written down of it.
     fn write(&mut self) {
-        self.journal.write(self.book.entries().chain(&self.left));
+        if let Some(why) = self.journal.write(self.book.entries().chain(&self.left)) {
+            tracing::warn!("what is ours on external servers cannot be written down, a crash would lose it: {why}");
+        }
     }
 }

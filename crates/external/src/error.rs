@@ -32,6 +32,9 @@ pub enum ServerError {
     /// Nothing moved for so long.
     #[error("nothing happened for {0:?}")]
     Stalled(Duration),
+    /// The same, of a load that others had begun.
+    #[error("somebody else's load of the model stands still for {0:?}")]
+    TheirsStalled(Duration),
     /// This server, or its version, has no way to do it.
     #[error("the server cannot be told to do this")]
     Unsupported,

@@ -152,11 +152,18 @@ impl Guest {
 
     /// What it holds.
     pub async fn look(&self) -> Result<View, ServerError> {
-        let listing = self.host.server.list().await?;
+        let look = self.host.server.look().await?;
         let capacity = self.host.server.capacity().await;
-        self.host.common.observe((self.target(), self.key()), &listing);
-        let residents = assess(&listing, self.key(), &self.host.common.own().book, &self.target().protected);
+        self.observe(&look);
+        let residents = assess(&look.listing, self.key(), &self.host.common.own().book, &self.target().protected);
         Ok(View { residents, capacity })
+    }
+
+    /// One that does not tell what is resident says nothing of what is ours.
+    fn observe(&self, look: &Look) {
+        if look.tells_residents() {
+            self.host.common.observe((self.target(), self.key()), &look.listing);
+        }
     }
 
     /// What it offers, loaded or not.
@@ -237,7 +244,7 @@ impl Guest {
         };
         let peers = elsewhere.into_iter().filter(|(_, seen)| seen.contains(&wire)).map(|(id, _)| id).collect();
         let capacity = host.server.capacity().await;
-        host.common.observe((self.target(), self.key()), &look.listing);
+        self.observe(look);
         let found = look.listing.find(&wire);
         let set = &self.target().protected;
         let facts = Facts {

@@ -23,9 +23,10 @@ pub(crate) struct Journal {
 impl Journal {
     /// The file at `path`, with what an earlier run left in it.
     pub(crate) fn open(path: Option<PathBuf>) -> io::Result<(Self, Vec<Owned>)> {
-        let written = match path.as_deref().map(fs::read_to_string) {
+        let written = match path.as_deref().map(fs::read) {
             None => String::new(),
-            Some(Ok(text)) => text,
+            // What is not UTF-8 spoils its own line only.
+            Some(Ok(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Some(Err(error)) => return Err(error),
         };
@@ -33,21 +34,26 @@ impl Journal {
         Ok((Self { path, written, trouble: None }, left))
     }
 
-    /// Writes `all` down, when that changes anything. A disk that takes nothing costs no request anything.
-    pub(crate) fn write<'a>(&mut self, all: impl Iterator<Item = &'a Owned>) {
-        let Some(path) = &self.path else { return };
+    /// Writes `all` down, when that changes anything. A disk that takes nothing costs no request anything: the
+    /// first failure in a row is answered, to be told.
+    #[must_use]
+    pub(crate) fn write<'a>(&mut self, all: impl Iterator<Item = &'a Owned>) -> Option<&str> {
+        let path = self.path.as_ref()?;
         let mut text = String::new();
         for owned in all {
             text.push_str(&line(owned).to_string());
             text.push('\n');
         }
         if text == self.written {
-            return;
+            return None;
         }
-        match replace(path, &text) {
-            Ok(()) => (self.written, self.trouble) = (text, None),
-            Err(error) => self.trouble = Some(format!("{}: {error}", path.display())),
-        }
+        let Err(error) = replace(path, &text) else {
+            (self.written, self.trouble) = (text, None);
+            return None;
+        };
+        let is_news = self.trouble.is_none();
+        self.trouble = Some(format!("{}: {error}", path.display()));
+        self.trouble().filter(|_| is_news)
     }
 
     /// Why the last writing failed.
@@ -105,25 +111,29 @@ mod tests {
         let (mut journal, left) = Journal::open(Some(path.clone())).expect("nothing there");
         assert!(left.is_empty());
         let all = [owned("a \"quoted\"\nname", Some("i")), owned("b", None)];
-        journal.write(all.iter());
+        assert_eq!(journal.write(all.iter()), None);
         assert_eq!(Journal::open(Some(path.clone())).expect("readable").1, all);
         let text = fs::read_to_string(&path).expect("readable");
         fs::write(&path, format!("{{\"target\":\n[]\n{text}{{\"tar")).expect("written");
         assert_eq!(Journal::open(Some(path.clone())).expect("readable").1, all);
-        journal.write([].iter());
+        let mut bytes = b"{\"target\": \"\xff\"}\n".to_vec();
+        bytes.extend(text.as_bytes());
+        fs::write(&path, bytes).expect("written");
+        assert_eq!(Journal::open(Some(path.clone())).expect("not UTF-8, and readable").1, all);
+        assert_eq!(journal.write([].iter()), None);
         assert_eq!(fs::read_to_string(&path).expect("readable"), "");
     }
 
     #[test]
-    fn a_disk_that_takes_nothing_is_told_and_tried_again() {
+    fn a_disk_that_takes_nothing_is_told_once_and_tried_again() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("later/residency.jsonl");
         let (mut journal, _) = Journal::open(Some(path.clone())).expect("nothing there");
         let all = [owned("a", None)];
-        journal.write(all.iter());
-        assert!(journal.trouble().is_some());
+        assert!(journal.write(all.iter()).is_some_and(|why| why.contains("residency.jsonl")));
+        assert!(journal.write(all.iter()).is_none() && journal.trouble().is_some(), "it was told");
         fs::create_dir(folder.path().join("later")).expect("a folder");
-        journal.write(all.iter());
+        assert_eq!(journal.write(all.iter()), None);
         assert_eq!((journal.trouble(), Journal::open(Some(path)).expect("readable").1), (None, all.to_vec()));
     }
 }

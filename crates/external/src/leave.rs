@@ -11,6 +11,8 @@ impl Guest {
     /// Gives `model` back, which a person wants gone. Refused when it is not ours, or in use.
     pub async fn release(&self, model: &str) -> Result<(), Refusal> {
         let _lock = self.lock().await?;
+        // From here on who wants to use it looks first.
+        self.distrust();
         let listing = self.host.server.list().await?;
         self.host.common.observe((self.target(), self.key()), &listing);
         let seen: &Seen = listing.residents().find(|seen| seen.is_called(model)).ok_or(Refusal::NotOurs)?;

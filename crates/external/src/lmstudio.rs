@@ -1,7 +1,9 @@
 //! LM Studio: its catalogue in three tiers, an explicit load with the configured settings, an unload by instance.
 //!
-//! A tier counts when it answers well *and* has its array; 401 and 403 stop the search, because the next tier would only
-//! be a way around the operator's key. Only the newest tier loads and unloads.
+//! A tier counts when it answers well *and* has its array. Only one that is not there (404, 405, or an answer without the
+//! array) is passed over for the next: another error stops the search, because an older tier would be a way around the
+//! operator's key, or show less of a server that is only busy. Only the newest tier loads and unloads, and the oldest does
+//! not tell what is loaded.
 use crate::{
     call::{Answer, Caller},
     error::{ServerError, checked, refused},
@@ -54,6 +56,11 @@ impl Tier {
         }
     }
 
+    /// Whether it says which of its models are loaded.
+    pub(crate) fn tells_residents(self) -> bool {
+        self != Self::OpenAi
+    }
+
     fn read_in(self, json: &Value) -> Option<Shelf> {
         let rows = json.get(if self == Self::V1 { "models" } else { "data" })?.as_array()?;
         let mut found = Shelf { tier: self, variants: Vec::new(), listing: Listing::default() };
@@ -102,7 +109,7 @@ impl LmStudio {
         for tier in Tier::ALL {
             // A server that does not answer at all answers no other question either.
             let answer = self.caller.get(&format!("{}{}", self.root, tier.path()), self.limits.look).await?;
-            if matches!(answer.status, 401 | 403) {
+            if !(answer.is_success() || matches!(answer.status, 404 | 405)) {
                 return Err(refused(&answer));
             }
             if let Some(shelf) = read(tier, &answer) {
@@ -144,7 +151,7 @@ impl LmStudio {
     pub(crate) async fn unload(&self, instance: &str) -> Result<(), ServerError> {
         let is_there = |shelf: &Shelf| shelf.listing.residents().any(|seen| seen.id == instance);
         let before = self.shelf().await?;
-        if !is_there(&before) {
+        if before.tier.tells_residents() && !is_there(&before) {
             return Ok(());
         }
         if before.tier != Tier::V1 {
@@ -158,7 +165,7 @@ impl LmStudio {
         let until = Instant::now() + self.limits.unload;
         loop {
             // One look that fails says nothing yet.
-            if self.shelf().await.is_ok_and(|shelf| !is_there(&shelf)) {
+            if self.shelf().await.is_ok_and(|shelf| shelf.tier.tells_residents() && !is_there(&shelf)) {
                 return Ok(());
             }
             if Instant::now() >= until {

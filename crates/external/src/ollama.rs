@@ -1,5 +1,5 @@
 //! Ollama: what is in its memory (`/api/ps`), one load and one unload, both an empty native `/api/generate` whose
-//! `keep_alive` says how long the model stays.
+//! `keep_alive` says how long the model stays. A model for embeddings refuses it, and is loaded by an empty `/api/embed`.
 use crate::{
     call::Caller,
     error::{ServerError, checked, refused},
@@ -46,8 +46,12 @@ impl Ollama {
     /// Loads `model`, or keeps it for our time from now on, and waits until that is done.
     pub(crate) async fn load(&self, model: &str) -> Result<(), ServerError> {
         let body = json!({ "model": model, "keep_alive": self.keep_alive.seconds(), "stream": false });
-        checked(self.caller.post(&format!("{}/api/generate", self.root), &body, self.limits.load).await?)?;
-        Ok(())
+        let answer = self.caller.post(&format!("{}/api/generate", self.root), &body, self.limits.load).await?;
+        if !(answer.status == 400 && answer.message().contains("does not support generate")) {
+            return checked(answer).map(drop);
+        }
+        let body = json!({ "model": model, "input": "", "keep_alive": self.keep_alive.seconds() });
+        checked(self.caller.post(&format!("{}/api/embed", self.root), &body, self.limits.load).await?).map(drop)
     }
 
     /// Unloads `model` and waits until it left; one that is not there is done.

@@ -10,7 +10,7 @@ use crate::{
     target::{Limits, Target},
     watch::{Progress, Watch},
 };
-use motorpool_residency::{Capacity, Listing, Phase, Seen};
+use motorpool_residency::{Capacity, Listing, Owner, Phase, Seen};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -42,16 +42,23 @@ impl Router {
         json.map_or(Capacity::Unknown, |json| rows::capacity(&json))
     }
 
-    /// Loads `model` and waits until it answers; one that is there already is done.
-    pub(crate) async fn load(&self, model: &str) -> Result<(), ServerError> {
+    /// Loads `model` and waits until it answers; one that is there already is done, and somebody else's. Answers with
+    /// whose load it was.
+    pub(crate) async fn load(&self, model: &str) -> Result<Owner, ServerError> {
         let url = format!("{}/models/load", self.root);
         // Before the load: what is said of it must not be missed.
         let watch = self.watch().await;
         let answer = self.caller.post(&url, &json!({ "model": model }), self.limits.load).await?;
-        if !(answer.is_success() || is_running(&answer)) {
+        if is_running(&answer) {
+            return match self.until_settled(model, watch).await {
+                Err(ServerError::Stalled(within)) => Err(ServerError::TheirsStalled(within)),
+                settled => settled.map(|()| Owner::Foreign),
+            };
+        }
+        if !answer.is_success() {
             return Err(refused(&answer));
         }
-        self.until_settled(model, watch).await
+        self.until_settled(model, watch).await.map(|()| Owner::Ours)
     }
 
     /// Unloads `model` and waits until it left; one that is not there is done.

@@ -9,7 +9,7 @@ use crate::{
 };
 use http::{Request, Response};
 use hyper::body::Incoming;
-use motorpool_residency::{Capacity, Kind, Lifecycle, Listing, Resident, Variant};
+use motorpool_residency::{Capacity, Kind, Lifecycle, Listing, Owner, Resident, Variant};
 use motorpool_vocab::TargetKey;
 
 /// One server, by its kind.
@@ -47,10 +47,24 @@ pub(crate) struct Load<'a> {
     pub(crate) context: Option<u32>,
 }
 
+/// What came of a load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Loaded {
+    /// The instance, where the server names it.
+    pub(crate) instance: Option<String>,
+    /// Whose load it was, as far as the server tells.
+    pub(crate) owner: Owner,
+}
+
 impl Look {
     /// Whether the server can be told to load and unload; of LM Studio's, only the newest tier.
     pub(crate) fn unloads(&self) -> bool {
         self.catalogue.as_ref().is_none_or(|(tier, _)| *tier == Tier::V1)
+    }
+
+    /// Whether a model that is not resident by the listing is not resident.
+    pub(crate) fn tells_residents(&self) -> bool {
+        self.catalogue.as_ref().is_none_or(|(tier, _)| tier.tells_residents())
     }
 }
 
@@ -85,9 +99,10 @@ impl Server {
         })
     }
 
-    /// The same, without what only a decision needs.
+    /// The same, without what only a decision needs; an error where the server does not tell what is resident.
     pub(crate) async fn list(&self) -> Result<Listing, ServerError> {
-        Ok(self.look().await?.listing)
+        let look = self.look().await?;
+        if look.tells_residents() { Ok(look.listing) } else { Err(ServerError::Plain) }
     }
 
     /// What it offers, loaded or not, by what a request names it.
@@ -125,17 +140,23 @@ impl Server {
         }
     }
 
-    /// Loads and waits until it is done; one that is there is done. Answers with the instance, where the server names it.
-    pub(crate) async fn load(&self, load: Load<'_>) -> Result<Option<String>, ServerError> {
+    /// Loads and waits until it is done; one that is there is done.
+    pub(crate) async fn load(&self, load: Load<'_>) -> Result<Loaded, ServerError> {
+        let unnamed = |owner| Loaded { instance: None, owner };
         match &self.adapter {
-            Adapter::Router(router) => router.load(load.model).await.map(|()| None),
-            Adapter::Ollama(ollama) => ollama.load(load.model).await.map(|()| None),
-            Adapter::LmStudio(studio) => studio.load(load.model, load.context).await,
+            Adapter::Router(router) => router.load(load.model).await.map(unnamed),
+            Adapter::Ollama(ollama) => ollama.load(load.model).await.map(|()| unnamed(Owner::Ours)),
+            Adapter::LmStudio(studio) => {
+                let instance = studio.load(load.model, load.context).await?;
+                // It names the instance that it made; without a name nothing is ours there.
+                let owner = if instance.is_some() { Owner::Ours } else { Owner::Foreign };
+                Ok(Loaded { instance, owner })
+            }
         }
     }
 
     /// Loads `gone` again.
-    pub(crate) async fn restore(&self, gone: &Resident) -> Result<Option<String>, ServerError> {
+    pub(crate) async fn restore(&self, gone: &Resident) -> Result<Loaded, ServerError> {
         // On LM Studio an instance is loaded by its key.
         let by_key = gone.seen.aliases.first().filter(|_| matches!(self.adapter, Adapter::LmStudio(_)));
         self.load(Load { model: by_key.unwrap_or(&gone.seen.id), context: None }).await

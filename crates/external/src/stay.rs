@@ -12,7 +12,7 @@ use crate::{
 };
 use http::{Request, Response};
 use hyper::body::Incoming;
-use motorpool_residency::{By, Ending, Failure, Happened, Kind, Pace, Seen, Step, Used, is_capacity_rejection};
+use motorpool_residency::{By, Ending, Failure, Happened, Kind, Pace, Step, is_capacity_rejection};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -173,6 +173,9 @@ impl Drop for Held {
 fn put_back(host: Arc<Host>, mut open: Open) {
     // Without an eviction there is no lock, and nothing to do.
     let (Some(_), Ok(runtime)) = (&open.lock, Handle::try_current()) else { return };
+    if open.under.ending().is_some() {
+        return;
+    }
     runtime.spawn(async move {
         let mut wanted = Wanted { model: String::new(), wire: String::new(), context: None };
         let after = host.server.list().await.ok();
@@ -207,16 +210,14 @@ impl Guest {
             // Under the lock, and only what is still ours: what was released meanwhile must not be loaded again.
             let Ok(_lock) = guest.lock().await else { return };
             let Ok(listing) = guest.host.server.list().await else { return };
-            if listing.residents().find(|seen| seen.is_called(&model)).is_some_and(|seen| guest.is_idle_and_ours(seen))
+            if listing
+                .residents()
+                .find(|seen| seen.is_called(&model))
+                .is_some_and(|seen| guest.host.is_idle_and_ours(seen))
             {
                 guest.host.server.keep(&model).await;
             }
         });
-    }
-
-    fn is_idle_and_ours(&self, seen: &Seen) -> bool {
-        let own = self.host.common.own();
-        own.book.owned(self.key(), seen).is_some() && matches!(own.book.used(self.key(), seen), Used::Idle(_))
     }
 }
 

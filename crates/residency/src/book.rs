@@ -100,7 +100,7 @@ impl Book {
         self.owned.remove(&(key.clone(), model.to_owned()));
     }
 
-    /// Forgets what `listing` of the server `key` does not show as the same load any more.
+    /// Forgets what `listing` of the server `key` does not show as the same load any more, and when it was used.
     pub fn observe(&mut self, key: &TargetKey, listing: &Listing) {
         let is_there = |owned: &Owned| {
             let same =
@@ -108,6 +108,8 @@ impl Book {
             listing.residents().any(same)
         };
         self.owned.retain(|(at, _), owned| at != key || is_there(owned));
+        let is_known = |model: &str| listing.residents().any(|seen| seen.is_called(model));
+        self.used.retain(|(at, model), usage| at != key || usage.n_leases > 0 || is_known(model));
     }
 
     /// Takes over what an earlier run of ours wrote down about the server `key`: only what is resident as the very same
@@ -126,11 +128,16 @@ impl Book {
         usage.n_leases = usage.n_leases.saturating_add(1);
     }
 
-    /// It ended.
+    /// It ended. When it was is known only where something is ours: anything else never goes, whenever it was used, and
+    /// requests name what they like.
     pub fn end(&mut self, now: Now, key: &TargetKey, model: &str) {
-        let usage = self.used.entry((key.clone(), model.to_owned())).or_default();
+        let name = (key.clone(), model.to_owned());
+        let Some(usage) = self.used.get_mut(&name) else { return };
         usage.n_leases = usage.n_leases.saturating_sub(1);
         usage.last = Some(now);
+        if usage.n_leases == 0 && !self.owned.keys().any(|(at, _)| at == key) {
+            self.used.remove(&name);
+        }
     }
 
     /// Whether we use `seen`, by whatever name.

@@ -46,12 +46,35 @@ fn a_model_is_in_use_until_its_last_lease_ends_by_whatever_name() {
     let (mut book, at) = (Book::default(), key("http://h"));
     let aliased = Seen { aliases: vec!["x".into()], ..seen("a", None) };
     assert_eq!(book.used(&at, &aliased), Used::Idle(None));
+    book.own(owned("a", None));
     book.begin(&at, "a");
     book.begin(&at, "x");
     book.end(Now::from_nanos(5), &at, "a");
     assert_eq!(book.used(&at, &aliased), Used::InUse);
     book.end(Now::from_nanos(9), &at, "x");
     assert_eq!(book.used(&at, &aliased), Used::Idle(Some(Now::from_nanos(9))));
+}
+
+#[test]
+fn names_that_requests_made_up_are_forgotten_when_they_end() {
+    let (mut book, at, other) = (Book::default(), key("http://h"), key("http://i"));
+    let use_once = |book: &mut Book, at: &TargetKey, model: &str| {
+        book.begin(at, model);
+        book.end(Now::from_nanos(5), at, model);
+    };
+    use_once(&mut book, &at, "made up");
+    assert_eq!(book.used.len(), 0, "nothing is ours there");
+    book.own(owned("a", None));
+    ["a", "made up"].iter().for_each(|model| use_once(&mut book, &at, model));
+    use_once(&mut book, &other, "made up");
+    book.begin(&at, "waits");
+    book.observe(&other, &listing(&[]));
+    assert_eq!(book.used.len(), 3, "another server's listing says nothing");
+    book.observe(&at, &listing(&[seen("a", None)]));
+    let names: Vec<&str> = book.used.keys().map(|(_, model)| model.as_str()).collect();
+    assert_eq!(names, ["a", "waits"], "what is resident, and what is used");
+    book.end(Now::from_nanos(9), &at, "never begun");
+    assert_eq!(book.used.len(), 2);
 }
 
 #[test]

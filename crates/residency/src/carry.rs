@@ -61,6 +61,8 @@ pub enum Happened {
     Well(After),
     /// It was not.
     Badly(Failure, After),
+    /// A [`Step::Evict`] was left undone: by this listing its victim is gone, or not ours and idle any more.
+    Spared(Listing),
 }
 
 /// A change on somebody's server.
@@ -94,6 +96,7 @@ enum Now {
         left: VecDeque<Resident>,
         why: Failure,
     },
+    Done(Ending),
 }
 
 /// One plan under way.
@@ -145,12 +148,22 @@ impl Carry {
     /// What happened when the last step was performed; answers with the next. After [`Step::Done`] it stays done.
     #[must_use]
     pub fn on_happened(&mut self, happened: Happened) -> Step {
+        let step = self.next(happened);
+        if let Step::Done(ending) = &step {
+            self.now = Now::Done(ending.clone());
+        }
+        step
+    }
+
+    fn next(&mut self, happened: Happened) -> Step {
         match (std::mem::replace(&mut self.now, Now::Loading), happened) {
+            (Now::Done(ending), _) => Step::Done(ending),
             (Now::Evicting(victim), Happened::Well(_)) => {
                 self.mutated(MutationKind::Evict, &victim.seen.id);
                 self.evicted.push(victim);
                 self.evict_or_load()
             }
+            (Now::Evicting(victim), Happened::Spared(listing)) => self.on_spared(&victim, &listing),
             (Now::Loading, Happened::Well(after)) => self.on_loaded(after.as_ref()),
             (Now::Loading, Happened::Badly(Failure::Capacity(why), after)) => self.on_full(why, after.as_ref()),
             (Now::Evicting(_) | Now::Loading | Now::Confirming, Happened::Badly(why, after)) => {
@@ -158,6 +171,8 @@ impl Carry {
             }
             (Now::PuttingBack(left), happened) => self.on_put_back(left, &happened),
             (Now::Confirming, Happened::Well(after)) => self.on_confirmed(after),
+            (Now::Loading, Happened::Spared(listing)) => self.on_loaded(Some(&listing)),
+            (Now::Confirming, Happened::Spared(listing)) => self.on_confirmed(Some(listing)),
             (Now::Restoring { left, why }, happened) => self.on_restored(left, why, &happened),
         }
     }
@@ -192,6 +207,21 @@ impl Carry {
         });
         self.ahead.push_back(next);
         self.evict_or_load()
+    }
+
+    /// One that is gone made room. For one that stays the next goes that may, and when none is left nothing is loaded:
+    /// the server would choose for itself what goes.
+    fn on_spared(&mut self, victim: &Resident, listing: &Listing) -> Step {
+        if !listing.holds(&victim.seen.id) {
+            return self.evict_or_load();
+        }
+        match &self.first {
+            Some(Failure::Capacity(why)) => self.on_full(why.clone(), Some(listing)),
+            Some(Failure::Other(_)) | None => {
+                let why = format!("{} was to go for it, and is in use or somebody else's by now", victim.seen.id);
+                self.undo(Failure::Other(why), Some(listing))
+            }
+        }
     }
 
     fn on_loaded(&mut self, after: Option<&Listing>) -> Step {
@@ -263,7 +293,7 @@ impl Carry {
                 self.mutated(MutationKind::Restore, &tried.seen.id);
                 self.restored.push(tried.seen.id.clone());
             }
-            Happened::Badly(..) => self.unrestored.push(tried.seen.id.clone()),
+            Happened::Badly(..) | Happened::Spared(_) => self.unrestored.push(tried.seen.id.clone()),
         }
     }
 

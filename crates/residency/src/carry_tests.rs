@@ -55,6 +55,36 @@ fn an_unload_that_fails_restores_what_had_gone_and_only_that() {
 }
 
 #[test]
+fn a_victim_that_is_spared_is_never_restored_and_what_goes_instead_is_the_next_of_the_fallback() {
+    let spared = |there: &[&str]| Happened::Spared(holding(there));
+    let full = || Happened::Badly(Failure::Capacity("full".into()), None);
+    let (mut carry, _) = Carry::load("k", vec![ours("a"), ours("b")], &[]);
+    assert_eq!(carry.on_happened(spared(&["b"])), Step::Evict(ours("b")), "gone by itself");
+    let why = "b was to go for it, and is in use or somebody else's by now";
+    assert_eq!(carry.on_happened(spared(&["b"])), Step::Done(Ending::Failed(other(why))));
+    assert_eq!(changes(&mut carry), []);
+    let (mut carry, _) = Carry::delegate("k", vec![ours("a"), ours("b"), ours("c")]);
+    assert_eq!(carry.on_happened(full()), Step::Evict(ours("a")));
+    assert_eq!(carry.on_happened(spared(&["a", "b", "c"])), Step::Evict(ours("b")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Load);
+    assert_eq!(carry.on_happened(full()), Step::Evict(ours("c")));
+    assert_eq!(carry.on_happened(spared(&["a", "c"])), Step::Restore(ours("b")));
+    let done = Step::Done(Ending::Failed(Failure::Capacity("full".into())));
+    assert_eq!(carry.on_happened(Happened::Well(None)), done);
+}
+
+#[test]
+fn what_is_done_stays_done() {
+    let (mut carry, _) = Carry::load("k", vec![ours("a")], &[]);
+    let _ = carry.on_happened(Happened::Well(None));
+    assert_eq!(carry.on_happened(Happened::Badly(other("corrupt"), None)), Step::Restore(ours("a")));
+    let done = Step::Done(Ending::Failed(other("corrupt")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), done);
+    assert_eq!(carry.on_happened(Happened::Badly(other("its request went away"), None)), done);
+    assert_eq!(carry.on_happened(Happened::Well(None)), done);
+}
+
+#[test]
 fn a_configured_model_that_went_is_told_loudly_with_its_role_and_bytes() {
     let mut victim = protected("a", Protection::Config(Role::Memory));
     victim.seen.sizes = Some(Sizes { total: Bytes::gib(3), vram: Bytes::gib(2) });

@@ -38,7 +38,8 @@ pub struct Seen {
     pub aliases: Vec<String>,
     /// What it does.
     pub phase: Phase,
-    /// What tells this load of it from the next one (a child's port, a digest); `None` when the server shows nothing.
+    /// What tells this load of it from the next one (a child's port), or as much of
+    /// that as the server shows (a digest, an instance's name: the next load may have the same); `None` when the server shows nothing.
     pub instance: Option<String>,
     /// Marks that its owner put on it.
     pub tags: Vec<String>,

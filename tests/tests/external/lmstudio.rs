@@ -249,6 +249,28 @@ async fn a_request_that_finds_no_room_is_sent_again_once_ours_went_and_what_went
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_use_or_somebody_elses_when_it_would_go_stays() {
+    let server = server().await;
+    let visit = visit(studio(&server));
+    let mut first = visit.guest.prepare("a").await.expect("it is sent");
+    chat(&mut first).await.expect("it answers");
+    drop(first);
+    server.fits(1, FULL[0]);
+    let mut late = visit.guest.prepare("b").await.expect("it is sent");
+    let used = visit.guest.prepare("a").await.expect("it is there");
+    assert_eq!(chat(&mut late).await.expect("an answer").0, 507, "ours came into use since the decision");
+    assert_eq!((resident(&server), visit.owned()), (vec!["a".to_owned()], vec!["a".to_owned()]));
+    drop(used);
+    let mut late = visit.guest.prepare("c").await.expect("it is sent");
+    server.unload("a");
+    visit.guest.look().await.expect("a look");
+    server.load("a");
+    assert_eq!(chat(&mut late).await.expect("an answer").0, 507, "it is theirs now");
+    assert_eq!((resident(&server), visit.owned()), (vec!["a".to_owned()], vec![]));
+    assert!(server.asked("/api/v1/models/unload").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_went_for_a_request_that_goes_away_is_put_back() {
     let server = server().await;
     let visit = visit(studio(&server));
@@ -262,6 +284,24 @@ async fn what_went_for_a_request_that_goes_away_is_put_back() {
     drop(second);
     eventually("it is back and ours", async || (visit.owned() == ["a"]).then_some(())).await;
     assert_eq!(resident(&server), ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_put_back_while_its_request_goes_away_is_put_back_once() {
+    let server = server().await;
+    let visit = visit(studio(&server));
+    let mut first = visit.guest.prepare("a").await.expect("it is sent");
+    chat(&mut first).await.expect("it answers");
+    drop(first);
+    let mut second = visit.guest.prepare("b").await.expect("it is sent");
+    let refusal = br#"{"error": {"message": "not enough VRAM"}}"#;
+    second.on_refused(500, refusal).await.expect("it may be sent again");
+    // Asked once, it has begun; then nobody waits for it.
+    drop(tokio::time::timeout(Duration::ZERO, second.on_refused(500, refusal)).await);
+    drop(second);
+    eventually("it is back and ours", async || (visit.owned() == ["a"]).then_some(())).await;
+    drop(TargetLock::take(&visit.run(), visit.guest.key(), Duration::from_mins(1)).await.expect("all is done"));
+    assert_eq!((resident(&server), server.asked("/api/v1/models/load").len()), (vec!["a".to_owned()], 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -288,6 +328,19 @@ async fn each_tier_serves_and_only_the_newest_loads_and_unloads() {
         visit.guest.leave(Duration::from_secs(20)).await;
         let posts = [server.asked("/api/v1/models/load"), server.asked("/api/v1/models/unload")].concat();
         assert!(posts.is_empty() && resident(&server) == ["a"], "{tier:?}: {posts:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_catalogue_that_fails_for_once_takes_nothing_from_what_is_ours() {
+    let server = server().await;
+    let visit = visit(loading(&server));
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    for (status, is_shown) in [(500, false), (503, false), (429, false), (404, true), (405, true)] {
+        let failing = if is_shown { &["/api/v1/models", "/api/v0/models"][..] } else { &["/api/v1/models"] };
+        failing.iter().for_each(|path| server.fail(path, Fault::Status(status, "no".into()), 1));
+        assert_eq!(visit.guest.look().await.is_ok(), is_shown, "{status}");
+        assert_eq!(visit.owned(), ["a"], "{status}");
     }
 }
 

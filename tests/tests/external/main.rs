@@ -7,6 +7,7 @@ mod ollama;
 mod processes;
 mod router;
 mod scenes;
+mod scripted;
 mod served;
 mod served_fakes;
 mod shared;

@@ -46,6 +46,20 @@ async fn our_keep_alive_is_set_before_the_first_request_and_after_the_last_lease
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_model_for_embeddings_is_loaded_and_kept_and_given_back_like_others() {
+    let server = server().await;
+    server.only_embeds("a");
+    let visit = visit(ollama(&server));
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    assert_eq!((server.residents(), visit.owned()), (vec![("a:latest".to_owned(), 77)], vec!["a:latest".to_owned()]));
+    // The first is the load, the second the time that begins after the last use.
+    let kept = async || (server.asked("/api/embed").len() == 2).then_some(());
+    eventually("it is kept after its last use", kept).await;
+    visit.guest.leave(Duration::from_secs(20)).await;
+    assert!(server.residents().is_empty() && visit.owned().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_there_before_is_theirs_and_keeps_their_time() {
     let server = server().await;
     server.load("a");

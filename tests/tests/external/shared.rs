@@ -7,7 +7,7 @@ use motorpool_external::{
     CallError, Guests, LockError, OpenError, Refusal, Report, ServerError, Target, TargetLock, Told,
 };
 use motorpool_residency::{Adoption, Kind, NoticeKind};
-use motorpool_testkit::servers::FakeOllama;
+use motorpool_testkit::servers::{FakeLmStudio, FakeOllama, Tier};
 use std::{fs, sync::Arc, time::Duration};
 
 async fn server() -> FakeOllama {
@@ -37,26 +37,32 @@ async fn while_another_one_of_us_changes_the_server_only_what_is_there_is_used()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_crash_what_is_still_there_is_taken_over_and_given_back_and_nothing_else() {
-    let (first, second) = (server().await, server().await);
+async fn after_a_crash_nothing_is_taken_over_where_loads_cannot_be_told_apart() {
+    let first = server().await;
+    let second = FakeLmStudio::open(Tier::V1, &["a", "b"]).await.expect("a free port");
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let targets = || vec![ollama(&first), Target { id: "second".into(), ..ollama(&second) }];
+    let load = serde_json::Map::from_iter([("flash_attention".to_owned(), true.into())]);
+    let studio = || Target { id: "second".into(), load: load.clone(), ..target(Kind::LmStudio, second.port()) };
+    let targets = || vec![ollama(&first), studio()];
     let crashed = Visit::below(folder.path(), targets());
     for guest in crashed.guests.iter() {
         for model in ["a", "b"] {
             drop(guest.prepare(model).await.expect("it loads"));
         }
     }
-    // A crash says nothing to the servers: the next start has other books.
-    first.unload("b");
+    // A crash says nothing to the servers: the next start has other books. Meanwhile others load the same anew.
+    first.unload("a");
+    first.load("a");
+    second.unload("a");
+    second.load("a");
     let next = Visit::below(folder.path(), targets());
     assert!(next.owned().is_empty(), "nothing was looked at yet");
     let text = fs::read_to_string(folder.path().join("residency.jsonl")).expect("a journal");
     assert_eq!(text.lines().count(), 4);
     next.guests.take_over().await;
-    assert_eq!(next.owned(), ["a:latest"]);
+    assert!(next.guests.iter().all(|guest| guest.owned().is_empty()));
     next.guests.leave_all(Duration::from_secs(20)).await;
-    assert!(names(&first).is_empty() && names(&second).is_empty());
+    assert_eq!((names(&first), second.residents().len()), (vec!["b:latest".to_owned(), "a:latest".to_owned()], 2));
     assert_eq!(fs::read_to_string(folder.path().join("residency.jsonl")).expect("a journal"), "");
 }
 

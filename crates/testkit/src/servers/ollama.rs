@@ -19,6 +19,8 @@ pub struct FakeOllama {
 #[derive(Debug, Default)]
 struct State {
     catalogue: Vec<String>,
+    /// Those that only embed.
+    embedding: Vec<String>,
     residents: Vec<Resident>,
     /// Of 100 bytes of a model, so many lie in graphics memory.
     vram: u64,
@@ -34,7 +36,7 @@ impl FakeOllama {
     /// One that could load each of `catalogue`.
     pub async fn open(catalogue: &[&str]) -> io::Result<Self> {
         let catalogue = catalogue.iter().map(|model| full(model)).collect();
-        let state = Arc::new(Mutex::new(State { catalogue, residents: Vec::new(), vram: 100 }));
+        let state = Arc::new(Mutex::new(State { catalogue, vram: 100, ..State::default() }));
         let of_it = Arc::clone(&state);
         let fake = Fake::open(Arc::new(move |asked, forgets| held(&of_it).answer(asked, forgets))).await?;
         Ok(Self { fake, state })
@@ -70,6 +72,11 @@ impl FakeOllama {
         held(&self.state).residents.retain(|one| one.model != full(model));
     }
 
+    /// From now on `model` is one for embeddings, and generates nothing.
+    pub fn only_embeds(&self, model: &str) {
+        held(&self.state).embedding.push(full(model));
+    }
+
     /// From now on only so many of a model's 100 bytes are in graphics memory.
     pub fn spill(&self, vram: u64) {
         held(&self.state).vram = vram;
@@ -90,6 +97,7 @@ impl State {
                 (200, json!({"models": self.catalogue.iter().map(row).collect::<Vec<_>>()}))
             }
             ("POST", "/api/generate") => self.generate(&asked.body),
+            ("POST", "/api/embed") => self.embed(&asked.body),
             ("POST", "/v1/chat/completions") => self.chat(&asked.body),
             _ => error(404, "404 page not found"),
         };
@@ -119,8 +127,22 @@ impl State {
             self.residents.retain(|one| one.model != model);
             return (200, json!({"model": model, "response": "", "done": true, "done_reason": "unload"}));
         }
+        // As Ollama does: who only embeds may be unloaded so, and not loaded.
+        if self.embedding.contains(&model) {
+            return (400, json!({"error": format!("\"{model}\" does not support generate")}));
+        }
         self.keep(&model, keep_alive);
         (200, json!({"model": model, "response": "", "done": true, "done_reason": "load"}))
+    }
+
+    fn embed(&mut self, body: &Value) -> Reply {
+        let Some(model) = self.known(body) else { return error(404, "model not found") };
+        if body.get("input").is_none() {
+            return error(400, "invalid input type");
+        }
+        let keep_alive = body.get("keep_alive").and_then(Value::as_i64).unwrap_or(DEFAULT_KEEP_ALIVE);
+        self.keep(&model, keep_alive);
+        (200, json!({"model": model, "embeddings": []}))
     }
 
     fn chat(&mut self, body: &Value) -> Reply {
