@@ -1,0 +1,21 @@
+//! What is too long, or takes too long.
+use super::*;
+
+#[tokio::test]
+async fn a_path_that_no_engine_could_be_asked_for_is_refused_in_words() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let target = |length: usize| {
+        let path = "/m/m/tokenize?";
+        path.to_owned() + &"x".repeat(length - path.len())
+    };
+    // The longest that a URI takes is longer by a socket's path than what is sent here.
+    for length in [(32 << 10) + 1, 65_450, 65_534] {
+        let reply = server.post(&target(length), "", &json!({})).await;
+        assert_eq!((reply.status, reply.code()), (400, json!(400)), "{length} {reply:?}");
+        assert!(reply.body.contains("longer than 32 KiB"), "{reply:?}");
+    }
+    engine.json(200, "{}");
+    assert_eq!(server.post(&target(32 << 10), "", &json!({})).await.status, 200);
+    assert_eq!(engine.leases().await, 0);
+}
