@@ -9,13 +9,13 @@ use crate::{
     keys::Rights,
     models::Standing,
     raw,
+    receive::receive_small,
     refusals::{failure_of, was_unloaded},
     service::json,
 };
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::{Body, Frame};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use motorpool_catalog::Model;
 use motorpool_pool::Force;
@@ -26,9 +26,6 @@ use std::{
     sync::Arc,
     task::{Context as Waker, Poll},
 };
-
-/// The bodies of these calls name a model, and no more.
-const BODY_BYTES: usize = 64 << 10;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,8 +131,7 @@ async fn load(context: &Arc<Context>, request: Request<Incoming>) -> Result<Resp
 }
 
 async fn named(context: &Context, request: Request<Incoming>) -> Result<Arc<Model>, Failure> {
-    let body = Limited::new(request.into_body(), BODY_BYTES).collect().await;
-    let body = body.map_err(|_| wrong("the body broke off, or is longer than a name".into()))?.to_bytes();
+    let body = receive_small(context, request.into_body()).await?;
     let named: Named = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
     context.choose([named.model.as_str()])
 }

@@ -11,7 +11,7 @@ use crate::{
     bare::without_usage,
     body::{ReplyBody, boxed, full},
     context::Context,
-    errors::Failure,
+    errors::{Awaited, Failure},
     family::{Caller, ErrorForm},
     headers,
     loading::{is_event_stream, write_stream_headers},
@@ -101,7 +101,7 @@ impl Job {
         let loaded_within = asked_at.elapsed();
         let to = (lease.spawn(), lease.endpoint());
         let often = if self.upload.is_some() { Often::Once } else { Often::OnceMore };
-        let request = |uri| self.request(uri, lease.slot());
+        let request = |uri| self.request(uri, &lease);
         let sent = context.upstream.send(to, (&self.path_and_query, often), request).await;
         let (head, body) = match sent {
             Ok(reply) => reply.into_parts(),
@@ -109,6 +109,11 @@ impl Job {
                 // A form that its client broke says nothing of the engine.
                 if let Some(failure) = self.upload.as_ref().and_then(Upload::broken) {
                     return Err(Attempt::Failed(failure));
+                }
+                // As long as its client sends it, the engine's silence is the client's.
+                let is_slow = self.upload.as_ref().is_some_and(|upload| !upload.has_ended());
+                if !(is_slow && matches!(error, SendError::Timeout(Awaited::FirstResult, _))) {
+                    lease.vital().failed();
                 }
                 return Err(no_reply(context, &lease, error).await);
             }
@@ -130,12 +135,12 @@ impl Job {
         }
     }
 
-    fn request(&self, uri: Uri, slot: Option<u32>) -> Request<ReplyBody> {
-        let named = slot.map(|slot| self.splice.with_slot(slot));
+    fn request(&self, uri: Uri, lease: &Lease) -> Request<ReplyBody> {
+        let named = lease.slot().map(|slot| self.splice.with_slot(slot));
         let splice = named.as_ref().unwrap_or(&self.splice);
         let body = match &self.upload {
             None => boxed(Replay::new(Arc::clone(&self.body), splice)),
-            Some(upload) => boxed(upload.body(&self.body, splice)),
+            Some(upload) => boxed(upload.body(&self.body, splice, lease.gate())),
         };
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
@@ -303,7 +308,6 @@ fn whole_reply(whole: Assembled) -> Response<ReplyBody> {
 
 async fn no_reply(context: &Context, lease: &Lease, error: SendError) -> Attempt {
     tracing::info!(key = %lease.key(), error = &error as &dyn std::error::Error, "an engine gave no reply");
-    lease.vital().failed();
     match error {
         SendError::Timeout(what, within) => Attempt::Failed(Failure::EngineTimeout { what, within }),
         SendError::Connect(_) | SendError::Closed(_) => after(cause_of_death(&context.handle, lease.spawn()).await),

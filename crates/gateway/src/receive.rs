@@ -9,12 +9,15 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use motorpool_catalog::{Capability, Model};
 use motorpool_pool::Refusal;
 use motorpool_vocab::EngineKey;
 use std::{future::Future, pin::Pin, sync::Arc};
+
+/// The longest body of a call that names a model, and no more.
+const SMALL_BYTES: usize = 64 << 10;
 
 /// A model on its way.
 type Loading = Pin<Box<dyn Future<Output = Result<EngineKey, Refusal>> + Send>>;
@@ -79,6 +82,16 @@ pub(crate) async fn receive(
         Err(error) => unscanned(form, &error)?,
     };
     Ok(Received { body: Arc::new(intake.finish().await?), found, loading })
+}
+
+/// The body of a call that names a model, and no more.
+pub(crate) async fn receive_small(context: &Context, body: Incoming) -> Result<Bytes, Failure> {
+    let whole = Limited::new(body, SMALL_BYTES).collect();
+    match tokio::time::timeout(context.settings.limits.write_stall, whole).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(_)) => Err(broken_off("the body broke off, or is longer than a name")),
+        Err(_) => Err(broken_off("the body stopped arriving")),
+    }
 }
 
 /// Without a scan, when the body may be anything.

@@ -19,12 +19,15 @@ use crate::{
 };
 use axum::Router;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use motorpool_catalog::Model;
 use serde::Serialize;
 use std::{convert::Infallible, future::Future, sync::Arc, time::Instant};
 use tower::ServiceExt;
+
+/// Longest path with its query, in bytes. An engine's URI puts an address before it, and `http::Uri` ends at 65,534.
+const TARGET_BYTES: usize = 32 << 10;
 
 /// Where a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,7 @@ impl Service {
     ) -> Result<Response<ReplyBody>, Failure> {
         let context = &self.context;
         let id = id.to_str().unwrap_or_default();
+        check_target(request.uri())?;
         let path = request.uri().path().to_owned();
         match route(request.method(), &path)? {
             Route::Inference(served) if served.way == Way::Form => {
@@ -153,6 +157,16 @@ impl Service {
         let response = self.management.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
         Ok(response.map(boxed))
     }
+}
+
+/// Refuses what an engine could not be asked for.
+fn check_target(uri: &Uri) -> Result<(), Failure> {
+    let length = uri.path_and_query().map_or(0, |target| target.as_str().len());
+    if length <= TARGET_BYTES {
+        return Ok(());
+    }
+    let message = format!("the path and its query are longer than {} KiB", TARGET_BYTES >> 10);
+    Err(Failure::InvalidRequest { message, param: None })
 }
 
 /// What a key may have at a time, if it came with one.

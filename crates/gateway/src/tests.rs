@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+mod bounds;
 mod control;
 mod families;
 mod forms;

@@ -2,7 +2,8 @@
 //! comes.
 //!
 //! So such a request is sent once: what has passed cannot be sent again. Its lease begins when its model is known, since
-//! an upload that nobody takes would have to be held.
+//! an upload that nobody takes would have to be held. While the rest still comes, the engine waits for the client: each
+//! piece that passes is a sign of its life, and no silence of its is a failure.
 use crate::{
     body::BodyError,
     context::Context,
@@ -15,10 +16,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use motorpool_vocab::Gate;
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context as Waker, Poll, ready},
     time::Duration,
 };
@@ -30,6 +35,8 @@ pub(crate) struct Upload {
     rest: Mutex<Option<Rest>>,
     /// What was wrong with it, found out while it passed.
     broken: Arc<OnceLock<Failure>>,
+    /// The client has sent all of it.
+    ended: Arc<AtomicBool>,
 }
 
 /// What of a form has come.
@@ -49,12 +56,15 @@ struct Rest {
     stall: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
     broken: Arc<OnceLock<Failure>>,
+    ended: Arc<AtomicBool>,
 }
 
 /// The form as the engine reads it.
 struct Passing {
     held: Replay,
     rest: Option<Rest>,
+    /// Of the lease's engine.
+    gate: Arc<Gate>,
 }
 
 /// Reads until the model is named.
@@ -78,6 +88,7 @@ pub(crate) async fn begin(context: &Context, boundary: &str, mut incoming: Incom
     let broken = Arc::<OnceLock<Failure>>::default();
     let named = scan.named().cloned();
     let limit = limits.body.get();
+    let ended = Arc::new(AtomicBool::new(incoming.is_end_stream()));
     let rest = Rest {
         incoming,
         scan,
@@ -86,8 +97,9 @@ pub(crate) async fn begin(context: &Context, boundary: &str, mut incoming: Incom
         stall: limits.write_stall,
         stalled: None,
         broken: Arc::clone(&broken),
+        ended: Arc::clone(&ended),
     };
-    let upload = Upload { rest: Mutex::new(Some(rest)), broken };
+    let upload = Upload { rest: Mutex::new(Some(rest)), broken, ended };
     Ok(Begun { held: Arc::new(intake.finish().await?), named, upload })
 }
 
@@ -101,14 +113,20 @@ pub(crate) fn failure_of(error: FormError) -> Failure {
 }
 
 impl Upload {
-    /// The form, once; the second time there is no rest.
+    /// The form, once, to the engine behind this gate; the second time there is no rest.
     pub(crate) fn body(
         &self,
         held: &Arc<Retained>,
         splice: &Splice,
+        gate: &Arc<Gate>,
     ) -> impl Body<Data = Bytes, Error = BodyError> + Send + use<> {
         let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Passing { held: Replay::new(Arc::clone(held), splice), rest }
+        Passing { held: Replay::new(Arc::clone(held), splice), rest, gate: Arc::clone(gate) }
+    }
+
+    /// Whether the client has sent all of it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// What was wrong with it.
@@ -129,6 +147,9 @@ impl Rest {
             }
         };
         self.stalled = None;
+        if frame.is_none() || self.incoming.is_end_stream() {
+            self.ended.store(true, Ordering::Relaxed);
+        }
         Poll::Ready(match frame {
             None => self.scan.finish().err().map(|error| Err(failure_of(error))),
             Some(Err(_)) => Some(Err(refused("the form broke off"))),
@@ -149,13 +170,17 @@ impl Body for Passing {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Waker<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(frame) = ready!(Pin::new(&mut self.held).poll_frame(cx)) {
+        let passing = &mut *self;
+        if let Some(frame) = ready!(Pin::new(&mut passing.held).poll_frame(cx)) {
             return Poll::Ready(Some(frame.map_err(Into::into)));
         }
-        let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+        let Some(rest) = &mut passing.rest else { return Poll::Ready(None) };
         match ready!(rest.poll(cx)) {
             None => Poll::Ready(None),
-            Some(Ok(bytes)) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            Some(Ok(bytes)) => {
+                passing.gate.vital().moved();
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
             Some(Err(failure)) => {
                 let _ = rest.broken.set(failure.clone());
                 Poll::Ready(Some(Err(failure.into())))

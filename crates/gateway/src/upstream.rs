@@ -153,7 +153,7 @@ fn uri_of(spawn: Spawn, endpoint: &Endpoint, path_and_query: &str) -> Uri {
     }
     .expect("a text takes everything");
     text.push_str(path_and_query);
-    text.parse().expect("digits and letters make an authority, and the path came out of a URI")
+    text.parse().expect("digits and letters make an authority, and the path came out of a URI of at most 32 KiB")
 }
 
 /// The address in such an authority.

@@ -9,10 +9,10 @@ use crate::{
     keys::{NOT_ITS_MODEL, Rights},
     models::Standing,
     pull,
+    receive::receive_small,
     service::json,
 };
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use motorpool_catalog::{Capability, ContextWish, Model, ModelSource};
 use motorpool_vocab::{Bytes, Now, Snapshot};
@@ -22,9 +22,6 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-
-/// The bodies of these calls name a model, and no more.
-const BODY_BYTES: usize = 64 << 10;
 
 #[derive(Serialize)]
 struct List {
@@ -107,7 +104,7 @@ pub(crate) async fn page(
             json(StatusCode::OK, &List { models: models.map(|model| loaded(context, model, &snapshot)).collect() })
         }
         Page::Show | Page::Pull => {
-            let named = named(request).await?;
+            let named = named(context, request).await?;
             let name = named.model.or(named.name).unwrap_or_default();
             let model = context.choose([name.as_str()])?;
             if !may_use(&model) {
@@ -129,11 +126,9 @@ async fn pulled(context: &Context, model: &Model, delivery: pull::Delivery) -> R
     Ok(response)
 }
 
-async fn named(request: Request<Incoming>) -> Result<Named, Failure> {
-    let wrong = |message: String| Failure::InvalidRequest { message, param: None };
-    let body = Limited::new(request.into_body(), BODY_BYTES).collect().await;
-    let body = body.map_err(|_| wrong("the body broke off, or is longer than a name".into()))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))
+async fn named(context: &Context, request: Request<Incoming>) -> Result<Named, Failure> {
+    let body = receive_small(context, request.into_body()).await?;
+    serde_json::from_slice(&body).map_err(|error| Failure::InvalidRequest { message: error.to_string(), param: None })
 }
 
 fn row(context: &Context, model: &Model) -> Row {

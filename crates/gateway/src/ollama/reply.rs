@@ -161,7 +161,7 @@ struct ToldCall<'a> {
 #[derive(Serialize)]
 struct ToldFunction<'a> {
     name: &'a str,
-    arguments: &'a RawValue,
+    arguments: Cow<'a, RawValue>,
 }
 
 impl Style {
@@ -330,7 +330,17 @@ fn told(call: &ToolCall) -> Option<ToldCall<'_>> {
     let written = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.trim() };
     let arguments: &RawValue =
         serde_json::from_str(written).ok().filter(|raw: &&RawValue| raw.get().starts_with('{'))?;
+    let arguments = in_one_line(arguments);
     Some(ToldCall { id: &call.id, function: ToldFunction { name: &call.name, arguments } })
+}
+
+/// The same document without ends of lines: those of ours stand between lines only. In JSON they are never inside a text.
+fn in_one_line(document: &RawValue) -> Cow<'_, RawValue> {
+    if !document.get().contains(['\n', '\r']) {
+        return Cow::Borrowed(document);
+    }
+    let text = document.get().replace(['\n', '\r'], " ");
+    RawValue::from_string(text).map_or(Cow::Borrowed(document), Cow::Owned)
 }
 
 fn refused(error: &RawValue) -> Ended {

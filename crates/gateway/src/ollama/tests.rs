@@ -205,6 +205,20 @@ fn a_stream_becomes_lines_and_the_last_one_counts_in_nanoseconds() {
 }
 
 #[test]
+fn arguments_on_several_lines_are_told_in_one() {
+    for written in ["{\n  \"a\": \"b\\n\"\r\n}", "{\r\"a\":\"b\\n\"}"] {
+        let mut recast = recast(Style::Message, Delivery::Lines);
+        let call = json!({"tool_calls":[{"index":0,"id":"x","function":{"name":"f","arguments":written}}]});
+        let text = delta(&call, &json!("tool_calls")) + LAST;
+        assert_eq!(recast.feed(text.as_bytes()).expect("a stream"), Some(Ended::Whole));
+        let out = recast.take_out();
+        assert!(!out.contains(&b'\r'), "{written:?}");
+        let told = &lines(&out)[0]["message"]["tool_calls"][0]["function"]["arguments"];
+        assert_eq!(*told, json!({"a":"b\n"}), "{written:?}");
+    }
+}
+
+#[test]
 fn who_wants_one_document_gets_one() {
     let mut recast = recast(Style::Response, Delivery::Whole);
     let text = delta(&json!({"reasoning_content":"hm"}), &Value::Null)

@@ -2,7 +2,7 @@
 use super::Engine;
 use motorpool_pool::{Grant, Refusal, SlotChoice};
 use motorpool_supervisor::{Detached, PoolHandle, Told, Wish};
-use motorpool_vocab::{EngineKey, ExitRecord, FailureClass, Gate, Now, Spawn, StopReason};
+use motorpool_vocab::{EngineKey, ExitRecord, FailureClass, Gate, Now, Signs, Spawn, StopReason};
 use std::{
     sync::{
         Arc,
@@ -44,6 +44,7 @@ pub(crate) struct Pool {
     handle: PoolHandle,
     orders: mpsc::UnboundedSender<Order>,
     n_granted: Arc<AtomicU32>,
+    gate: Arc<Gate>,
     asked: Arc<Notify>,
     cancelled: Arc<Notify>,
 }
@@ -55,17 +56,19 @@ impl Pool {
         let (orders, told) = mpsc::unbounded_channel();
         let (asked, cancelled) = (Arc::<Notify>::default(), Arc::<Notify>::default());
         let n_granted = Arc::<AtomicU32>::default();
+        let grant = engine.grant();
+        let gate = Arc::clone(&grant.gate);
         let keeper = Keeper {
             detached,
             n_granted: Arc::clone(&n_granted),
             told,
-            grant: engine.grant(),
+            grant,
             n_leases: engine.n_leases.clone(),
             asked: Arc::clone(&asked),
             cancelled: Arc::clone(&cancelled),
         };
         tokio::spawn(keeper.run());
-        Self { handle, orders, n_granted, asked, cancelled }
+        Self { handle, orders, n_granted, gate, asked, cancelled }
     }
 
     pub(crate) fn handle(&self) -> PoolHandle {
@@ -99,6 +102,11 @@ impl Pool {
     /// How many leases it gave.
     pub(crate) fn n_granted(&self) -> u32 {
         self.n_granted.load(Ordering::Relaxed)
+    }
+
+    /// What came of the requests to its engine.
+    pub(crate) fn signs(&self) -> Signs {
+        self.gate.vital().look()
     }
 
     /// Somebody waits who will not be answered.

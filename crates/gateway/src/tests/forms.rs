@@ -97,3 +97,48 @@ async fn a_second_name_and_an_engine_that_dies_end_a_form_that_has_begun_to_pass
     assert_eq!((before, pool.n_granted()), (1, 1), "what has passed is not sent again");
     assert_eq!(engine.leases().await, 0);
 }
+
+/// A form of which only the first half is sent, and what is left of it.
+async fn half_sent(server: &Server) -> (TcpStream, String) {
+    let form = format!("{}{}--b--", part("model", "", "hearing"), file());
+    let (first, rest) = form.split_at(form.len() / 2);
+    let head = format!("POST {PATH} HTTP/1.1\r\nhost: localhost\r\n{KIND}content-length: {}\r\n\r\n", form.len());
+    let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+    stream.write_all((head + first).as_bytes()).await.expect("it reads");
+    (stream, rest.to_owned())
+}
+
+#[tokio::test]
+async fn a_form_that_still_comes_is_a_sign_of_the_engines_life() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    engine.hangs_after(&[]);
+    let (mut stream, rest) = half_sent(&server).await;
+    engine.n_leases.subscribe().wait_for(|n| *n == 1).await.expect("it is granted");
+    let before = pool.signs().moves;
+    stream.write_all(rest.as_bytes()).await.expect("it reads");
+    engine.heard().await;
+    assert!(pool.signs().moves > before, "nothing was answered, but something passed");
+    drop(stream);
+    engine.closed().await;
+    assert_eq!(engine.leases().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_form_that_has_come_whole_makes_silence_the_engines_failure() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |s| s.limits.first_result = s.limits.write_stall / 2).await;
+    for (is_whole, failures) in [(false, 0), (true, 1)] {
+        engine.hangs_after(&[]);
+        let (mut stream, rest) = half_sent(&server).await;
+        if is_whole {
+            stream.write_all(rest.as_bytes()).await.expect("it reads");
+        }
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.expect("it answers");
+        assert_eq!(&status, b"HTTP/1.1 504", "{is_whole}");
+        assert_eq!((engine.leases().await, pool.signs().failures), (0, failures), "{is_whole}");
+    }
+}

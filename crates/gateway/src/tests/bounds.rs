@@ -1,0 +1,36 @@
+//! What is too long, or takes too long.
+use super::*;
+
+#[tokio::test]
+async fn a_path_that_no_engine_could_be_asked_for_is_refused_in_words() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let target = |length: usize| {
+        let path = "/m/m/tokenize?";
+        path.to_owned() + &"x".repeat(length - path.len())
+    };
+    // The longest that a URI takes is longer by a socket's path than what is sent here.
+    for length in [65_450, 65_534, (32 << 10) + 1] {
+        let reply = server.post(&target(length), "", &json!({})).await;
+        assert_eq!((reply.status, reply.code()), (400, json!(400)), "{length} {reply:?}");
+        assert!(reply.body.contains("longer than 32 KiB"), "{reply:?}");
+    }
+    engine.json(200, "{}");
+    assert_eq!(server.post(&target(32 << 10), "", &json!({})).await.status, 200);
+    assert_eq!(engine.leases().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_arriving_is_not_awaited_for_ever() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    for path in ["/models/load", "/models/unload", "/api/show", "/api/pull", CHAT] {
+        let request = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 13\r\n\r\n{{");
+        let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+        stream.write_all(request.as_bytes()).await.expect("it reads");
+        let mut status = [0; 12];
+        let answered = tokio::time::timeout(Duration::from_hours(1), stream.read_exact(&mut status)).await;
+        answered.expect("within that time").expect("it answers");
+        assert_eq!(&status, b"HTTP/1.1 400", "{path}");
+    }
+}
