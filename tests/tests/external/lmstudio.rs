@@ -338,7 +338,9 @@ async fn a_catalogue_that_fails_for_once_takes_nothing_from_what_is_ours() {
     drop(visit.guest.prepare("a").await.expect("it loads"));
     for (status, is_shown) in [(500, false), (503, false), (429, false), (404, true), (405, true)] {
         let failing = if is_shown { &["/api/v1/models", "/api/v0/models"][..] } else { &["/api/v1/models"] };
-        failing.iter().for_each(|path| server.fail(path, Fault::Status(status, "no".into()), 1));
+        for path in failing {
+            server.fail(path, Fault::Status(status, "no".into()), 1);
+        }
         assert_eq!(visit.guest.look().await.is_ok(), is_shown, "{status}");
         assert_eq!(visit.owned(), ["a"], "{status}");
     }
