@@ -65,7 +65,9 @@ fn names_that_requests_made_up_are_forgotten_when_they_end() {
     use_once(&mut book, &at, "made up");
     assert_eq!(book.used.len(), 0, "nothing is ours there");
     book.own(owned("a", None));
-    ["a", "made up"].iter().for_each(|model| use_once(&mut book, &at, model));
+    for model in ["a", "made up"] {
+        use_once(&mut book, &at, model);
+    }
     use_once(&mut book, &other, "made up");
     book.begin(&at, "waits");
     book.observe(&other, &listing(&[]));
