@@ -197,10 +197,13 @@ impl Job {
         mut body: Incoming,
         lease: Lease,
     ) -> Result<Response<ReplyBody>, Attempt> {
+        let limits = &context.settings.limits;
         let mut assembler = Assembler::new(kind);
         let mut tap = Tap::new(self.recorder.clone());
+        let mut within = limits.first_result;
         loop {
-            let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
+            let next = next_bytes(&mut body, within).await;
+            within = limits.between_frames;
             lease.vital().moved();
             match next {
                 Ok(Some(bytes)) => {
@@ -233,8 +236,10 @@ impl Job {
         let mut recast = translation.recast(loaded_within);
         let mut document = Vec::new();
         let mut tap = Tap::new(self.recorder.clone());
+        let mut within = limits.first_result;
         loop {
-            let next = next_bytes(&mut body, limits.between_frames).await;
+            let next = next_bytes(&mut body, within).await;
+            within = limits.between_frames;
             lease.vital().moved();
             let bytes = match next {
                 Ok(Some(bytes)) => {
