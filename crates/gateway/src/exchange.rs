@@ -214,7 +214,12 @@ impl Job {
                             let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
                             return Err(Attempt::Failed(Failure::of_engine(status, &body)));
                         }
-                        Ok(Some(whole)) => return Ok(whole_reply(whole)),
+                        Ok(Some(whole)) => {
+                            if matches!(whole, Assembled::Refused { .. }) {
+                                self.recorder.refused_by_engine();
+                            }
+                            return Ok(whole_reply(whole));
+                        }
                         Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
                     }
                 }
