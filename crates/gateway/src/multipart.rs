@@ -200,19 +200,27 @@ impl FormScan {
     }
 }
 
-/// Whether this head is that of a part called `model`, which is no file.
+/// Whether this head is that of a part called `model`, which is no file. What engines may read otherwise is refused: no
+/// part may name a model to them that we do not see.
 fn names_model(head: &[u8]) -> Result<bool, FormError> {
     let head = str::from_utf8(head).map_err(|_| FormError::Broken("a part's head is no text"))?;
-    let disposition = head.split("\r\n").find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
-    });
+    let mut disposition = None;
+    for line in head.split("\r\n") {
+        if line.starts_with([' ', '\t']) || line.contains(['\r', '\n']) {
+            return Err(FormError::Broken("a line of a part's head is folded or has a bare end"));
+        }
+        let Some((name, value)) = line.split_once(':') else { continue };
+        if name.trim().eq_ignore_ascii_case("content-disposition") && disposition.replace(value).is_some() {
+            return Err(FormError::Broken("a part has two `Content-Disposition`s"));
+        }
+    }
     let mut parameters = disposition.unwrap_or_default().split(';').skip(1).filter_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         Some((name.trim().to_ascii_lowercase(), value.trim().trim_matches('"')))
     });
     let is_model = parameters.clone().any(|(name, value)| name == "name" && value == "model");
-    Ok(is_model && !parameters.any(|(name, _)| name.starts_with("filename")))
+    // A file without a name is none.
+    Ok(is_model && !parameters.any(|(name, value)| name.starts_with("filename") && !value.is_empty()))
 }
 
 #[cfg(test)]
@@ -263,6 +271,19 @@ mod tests {
         let model = part("model", "", "a");
         for (text, want) in [
             (format!("{model}{model}--b--"), FormError::Twice),
+            (format!("{model}{}--b--", part("model", "; filename=\"\"", "a")), FormError::Twice),
+            (
+                format!("{model}--b\r\nContent-Disposition: form-data;\r\n name=\"model\"\r\n\r\na\r\n--b--"),
+                FormError::Broken("a line of a part's head is folded or has a bare end"),
+            ),
+            (
+                format!("{model}--b\r\nx: y\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--"),
+                FormError::Broken("a line of a part's head is folded or has a bare end"),
+            ),
+            (
+                format!("{model}{}--b--", part("x", "\r\ncontent-disposition: form-data; name=\"model\"", "a")),
+                FormError::Broken("a part has two `Content-Disposition`s"),
+            ),
             (model.clone(), FormError::Broken("it ends before its last boundary")),
             (String::new(), FormError::Broken("it ends before its last boundary")),
             ("--bxy".into(), FormError::Broken("a boundary is not followed by a line's end")),
