@@ -124,14 +124,15 @@ impl Job {
         } else {
             lease.vital().answered();
         }
+        // Parameters are dropped from the last one on: the engine hears of the end before its slot is given to somebody else.
         match &self.reply {
             Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
-                self.assembled(context, *kind, body, lease).await
+                self.assembled(context, *kind, lease, body).await
             }
             Reply::Translated(translation) if head.status.is_success() => {
-                self.translated(context, (translation, loaded_within), body, lease).await
+                self.translated(context, (translation, loaded_within), lease, body).await
             }
-            _ => self.relayed(context, head, body, lease).await,
+            _ => self.relayed(context, head, lease, body).await,
         }
     }
 
@@ -160,8 +161,8 @@ impl Job {
         &self,
         context: &Context,
         head: response::Parts,
-        mut body: Incoming,
         lease: Lease,
+        mut body: Incoming,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
         let first = match next_bytes(&mut body, limits.first_result).await {
@@ -194,8 +195,8 @@ impl Job {
         &self,
         context: &Context,
         kind: Kind,
-        mut body: Incoming,
         lease: Lease,
+        mut body: Incoming,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
         let mut assembler = Assembler::new(kind);
@@ -234,8 +235,8 @@ impl Job {
         &self,
         context: &Context,
         (translation, loaded_within): (&Translation, Duration),
-        mut body: Incoming,
         lease: Lease,
+        mut body: Incoming,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
         let mut recast = translation.recast(loaded_within);
