@@ -30,13 +30,22 @@ fn is_usage(event: &[u8]) -> bool {
     (has(b"\"choices\":[]") || has(b"\"choices\": []")) && has(b"\"usage\":")
 }
 
+/// Behind the first blank line; lines end with LF or CRLF.
+fn end_of_event(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', bytes).find_map(|at| match &bytes[at + 1..] {
+        [b'\n', ..] => Some(at + 2),
+        [b'\r', b'\n', ..] => Some(at + 3),
+        _ => None,
+    })
+}
+
 impl Bare {
     /// Events that are whole, less those of usage.
     fn take(&mut self, bytes: &[u8]) -> Bytes {
         self.unread.extend_from_slice(bytes);
         let mut out = BytesMut::new();
-        while let Some(end) = memmem::find(&self.unread, b"\n\n") {
-            let event = self.unread.split_to(end + 2);
+        while let Some(end) = end_of_event(&self.unread) {
+            let event = self.unread.split_to(end);
             if !is_usage(&event) {
                 out.extend_from_slice(&event);
             }
@@ -81,10 +90,14 @@ mod tests {
         let text = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n: ping\n\n\
                     data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\ndata: [DONE]\n\n";
         let want = text.replace("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\n", "");
-        for size in 1..40 {
-            let mut bare = Bare { engine: full(""), unread: BytesMut::new() };
-            let out: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| bare.take(piece)).collect();
-            assert_eq!(String::from_utf8(out).expect("text"), want, "{size}");
+        for end in ["\n", "\r\n"] {
+            let (text, want) = (text.replace('\n', end), want.replace('\n', end));
+            for size in 1..40 {
+                let mut bare = Bare { engine: full(""), unread: BytesMut::new() };
+                let out: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| bare.take(piece)).collect();
+                assert_eq!(String::from_utf8(out).expect("text"), want, "{size}");
+                assert!(bare.unread.is_empty(), "nothing is held back: {size} {end:?}");
+            }
         }
     }
 }

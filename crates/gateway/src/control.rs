@@ -18,10 +18,11 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use motorpool_catalog::Model;
-use motorpool_pool::Force;
+use motorpool_pool::{Answer, Force};
 use motorpool_vocab::{EngineKey, ModelId, PhaseView};
 use serde::{Deserialize, Serialize};
 use std::{
+    future::Future,
     pin::Pin,
     sync::Arc,
     task::{Context as Waker, Poll},
@@ -103,7 +104,7 @@ pub(crate) async fn control(
             Ok(json(StatusCode::OK, &Done { msg: "ok" }))
         }
         Control::UnloadNamed(Some(name)) => {
-            let model = context.choose([raw::decoded(name).as_str()])?;
+            let model = chosen(context, &raw::decoded(name))?;
             unload(context, living(context, Some(&model))).await?;
             Ok(text("OK"))
         }
@@ -133,7 +134,15 @@ async fn load(context: &Arc<Context>, request: Request<Incoming>) -> Result<Resp
 async fn named(context: &Context, request: Request<Incoming>) -> Result<Arc<Model>, Failure> {
     let body = receive_small(context, request.into_body()).await?;
     let named: Named = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
-    context.choose([named.model.as_str()])
+    chosen(context, &named.model)
+}
+
+/// The model of this name. None is not the default one: who forgot a name must not unload what he did not mean.
+fn chosen(context: &Context, name: &str) -> Result<Arc<Model>, Failure> {
+    if name.is_empty() {
+        return Err(wrong("the name of a model is missing".into()));
+    }
+    context.choose([name])
 }
 
 fn wrong(message: String) -> Failure {
@@ -149,10 +158,19 @@ fn living(context: &Context, model: Option<&Model>) -> Vec<EngineKey> {
 
 /// After those that they serve have finished.
 async fn unload(context: &Context, keys: Vec<EngineKey>) -> Result<(), Failure> {
+    unload_each(keys, |key| context.handle.evict(key, Force::No)).await
+}
+
+/// All of them, whatever becomes of one; then the first failure.
+async fn unload_each<A>(keys: Vec<EngineKey>, evict: impl Fn(EngineKey) -> A) -> Result<(), Failure>
+where
+    A: Future<Output = Answer>,
+{
+    let mut done = Ok(());
     for key in keys {
-        was_unloaded(context.handle.evict(key, Force::No).await)?;
+        done = done.and(was_unloaded(evict(key).await).map(drop));
     }
-    Ok(())
+    done
 }
 
 fn running(context: &Context, rights: Option<&Rights>) -> Vec<Run> {
@@ -220,5 +238,25 @@ impl Body for Together {
             }
         }
         if self.0.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[tokio::test]
+    async fn one_that_cannot_be_unloaded_keeps_no_other_and_is_told() {
+        let key = |n: u32| format!("llama-server:m:{n}").parse::<EngineKey>().expect("a key");
+        let asked = RefCell::new(Vec::new());
+        let done = unload_each((0..3).map(key).collect(), |key| {
+            asked.borrow_mut().push(key.clone());
+            let n = asked.borrow().len();
+            std::future::ready(if n == 3 { Answer::Unloaded } else { Answer::Stuck(key) })
+        });
+        let told = done.await.map_err(|failure| failure.to_string());
+        assert_eq!(asked.into_inner(), [key(0), key(1), key(2)]);
+        assert!(told.as_ref().is_err_and(|told| told.contains(&key(0).to_string())), "{told:?}");
     }
 }

@@ -124,14 +124,15 @@ impl Job {
         } else {
             lease.vital().answered();
         }
+        // Parameters are dropped from the last one on: the engine hears of the end before its slot is given to somebody else.
         match &self.reply {
             Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
-                self.assembled(context, *kind, body, lease).await
+                self.assembled(context, *kind, lease, body).await
             }
             Reply::Translated(translation) if head.status.is_success() => {
-                self.translated(context, (translation, loaded_within), body, lease).await
+                self.translated(context, (translation, loaded_within), lease, body).await
             }
-            _ => self.relayed(context, head, body, lease).await,
+            _ => self.relayed(context, head, lease, body).await,
         }
     }
 
@@ -160,8 +161,8 @@ impl Job {
         &self,
         context: &Context,
         head: response::Parts,
-        mut body: Incoming,
         lease: Lease,
+        mut body: Incoming,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
         let first = match next_bytes(&mut body, limits.first_result).await {
@@ -194,13 +195,16 @@ impl Job {
         &self,
         context: &Context,
         kind: Kind,
-        mut body: Incoming,
         lease: Lease,
+        mut body: Incoming,
     ) -> Result<Response<ReplyBody>, Attempt> {
+        let limits = &context.settings.limits;
         let mut assembler = Assembler::new(kind);
         let mut tap = Tap::new(self.recorder.clone());
+        let mut within = limits.first_result;
         loop {
-            let next = next_bytes(&mut body, context.settings.limits.between_frames).await;
+            let next = next_bytes(&mut body, within).await;
+            within = limits.between_frames;
             lease.vital().moved();
             match next {
                 Ok(Some(bytes)) => {
@@ -211,7 +215,12 @@ impl Job {
                             let status = StatusCode::from_u16(status).expect("the assembler gives 400 to 599");
                             return Err(Attempt::Failed(Failure::of_engine(status, &body)));
                         }
-                        Ok(Some(whole)) => return Ok(whole_reply(whole)),
+                        Ok(Some(whole)) => {
+                            if matches!(whole, Assembled::Refused { .. }) {
+                                self.recorder.refused_by_engine();
+                            }
+                            return Ok(whole_reply(whole));
+                        }
                         Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
                     }
                 }
@@ -226,15 +235,17 @@ impl Job {
         &self,
         context: &Context,
         (translation, loaded_within): (&Translation, Duration),
-        mut body: Incoming,
         lease: Lease,
+        mut body: Incoming,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
         let mut recast = translation.recast(loaded_within);
         let mut document = Vec::new();
         let mut tap = Tap::new(self.recorder.clone());
+        let mut within = limits.first_result;
         loop {
-            let next = next_bytes(&mut body, limits.between_frames).await;
+            let next = next_bytes(&mut body, within).await;
+            within = limits.between_frames;
             lease.vital().moved();
             let bytes = match next {
                 Ok(Some(bytes)) => {

@@ -60,8 +60,11 @@ pub struct FormScan {
     at: At,
     /// `\r\n--boundary`.
     mark: Vec<u8>,
-    /// Bytes that were not decided on, and where the first of them stands in the whole.
+    /// Bytes that were not decided on, behind some that were. Those go once per chunk: to move the rest for each part would
+    /// cost its square.
     held: Vec<u8>,
+    n_decided: usize,
+    /// Where the first undecided one stands in the whole.
     held_at: u64,
     value_at: u64,
     value: Vec<u8>,
@@ -91,7 +94,7 @@ impl FormScan {
         let mark = format!("\r\n--{boundary}").into_bytes();
         // The first boundary may stand at the very beginning.
         let held = b"\r\n".to_vec();
-        Self { at: At::Opening, mark, held, held_at: 0, value_at: 0, value: Vec::new(), named: None }
+        Self { at: At::Opening, mark, held, n_decided: 0, held_at: 0, value_at: 0, value: Vec::new(), named: None }
     }
 
     /// The model, once the end of its part has come.
@@ -103,6 +106,8 @@ impl FormScan {
     pub fn feed(&mut self, chunk: &[u8]) -> Result<(), FormError> {
         self.held.extend_from_slice(chunk);
         while self.step()? {}
+        self.held.drain(..self.n_decided);
+        self.n_decided = 0;
         Ok(())
     }
 
@@ -117,22 +122,26 @@ impl FormScan {
             At::Head => self.head(),
             At::Opening | At::Model | At::Other => self.content(),
             At::After => {
-                self.pass_over(self.held.len());
+                self.pass_over(self.rest().len());
                 Ok(false)
             }
         }
     }
 
     fn pass_over(&mut self, n: usize) {
-        self.held.drain(..n);
+        self.n_decided += n;
         self.held_at += n as u64;
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.held[self.n_decided..]
     }
 
     /// To the next boundary; what cannot belong to one is passed over.
     fn content(&mut self) -> Result<bool, FormError> {
-        let Some(end) = memmem::find(&self.held, &self.mark) else {
-            let keep = self.held.len().min(self.mark.len() - 1);
-            let n = self.held.len() - keep;
+        let Some(end) = memmem::find(self.rest(), &self.mark) else {
+            let n_rest = self.rest().len();
+            let n = n_rest - n_rest.min(self.mark.len() - 1);
             self.keep_value(n)?;
             self.pass_over(n);
             return Ok(false);
@@ -149,7 +158,7 @@ impl FormScan {
             if self.value.len() + n > NAME_BYTES {
                 return Err(FormError::Model);
             }
-            self.value.extend_from_slice(&self.held[..n]);
+            self.value.extend_from_slice(&self.held[self.n_decided..][..n]);
         }
         Ok(())
     }
@@ -174,21 +183,22 @@ impl FormScan {
 
     /// What follows a boundary: the end, or a part's head.
     fn head(&mut self) -> Result<bool, FormError> {
-        if self.held.len() < 2 {
+        let rest = self.rest();
+        if rest.len() < 2 {
             return Ok(false);
         }
-        if self.held.starts_with(b"--") {
+        if rest.starts_with(b"--") {
             self.at = At::After;
             return Ok(true);
         }
-        if !self.held.starts_with(b"\r\n") {
+        if !rest.starts_with(b"\r\n") {
             return Err(FormError::Broken("a boundary is not followed by a line's end"));
         }
-        let Some(end) = memmem::find(&self.held, b"\r\n\r\n") else {
-            let is_long = self.held.len() > HEAD_BYTES;
+        let Some(end) = memmem::find(rest, b"\r\n\r\n") else {
+            let is_long = rest.len() > HEAD_BYTES;
             return if is_long { Err(FormError::Broken("a part's head is too long")) } else { Ok(false) };
         };
-        let is_model = names_model(&self.held[..end])?;
+        let is_model = names_model(&rest[..end])?;
         if is_model && self.named.is_some() {
             return Err(FormError::Twice);
         }
@@ -200,19 +210,27 @@ impl FormScan {
     }
 }
 
-/// Whether this head is that of a part called `model`, which is no file.
+/// Whether this head is that of a part called `model`, which is no file. What engines may read otherwise is refused: no
+/// part may name a model to them that we do not see.
 fn names_model(head: &[u8]) -> Result<bool, FormError> {
     let head = str::from_utf8(head).map_err(|_| FormError::Broken("a part's head is no text"))?;
-    let disposition = head.split("\r\n").find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
-    });
+    let mut disposition = None;
+    for line in head.split("\r\n") {
+        if line.starts_with([' ', '\t']) || line.contains(['\r', '\n']) {
+            return Err(FormError::Broken("a line of a part's head is folded or has a bare end"));
+        }
+        let Some((name, value)) = line.split_once(':') else { continue };
+        if name.trim().eq_ignore_ascii_case("content-disposition") && disposition.replace(value).is_some() {
+            return Err(FormError::Broken("a part has two `Content-Disposition`s"));
+        }
+    }
     let mut parameters = disposition.unwrap_or_default().split(';').skip(1).filter_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         Some((name.trim().to_ascii_lowercase(), value.trim().trim_matches('"')))
     });
     let is_model = parameters.clone().any(|(name, value)| name == "name" && value == "model");
-    Ok(is_model && !parameters.any(|(name, _)| name.starts_with("filename")))
+    // A file without a name is none.
+    Ok(is_model && !parameters.any(|(name, value)| name.starts_with("filename") && !value.is_empty()))
 }
 
 #[cfg(test)]
@@ -263,6 +281,19 @@ mod tests {
         let model = part("model", "", "a");
         for (text, want) in [
             (format!("{model}{model}--b--"), FormError::Twice),
+            (format!("{model}{}--b--", part("model", "; filename=\"\"", "a")), FormError::Twice),
+            (
+                format!("{model}--b\r\nContent-Disposition: form-data;\r\n name=\"model\"\r\n\r\na\r\n--b--"),
+                FormError::Broken("a line of a part's head is folded or has a bare end"),
+            ),
+            (
+                format!("{model}--b\r\nx: y\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--"),
+                FormError::Broken("a line of a part's head is folded or has a bare end"),
+            ),
+            (
+                format!("{model}{}--b--", part("x", "\r\ncontent-disposition: form-data; name=\"model\"", "a")),
+                FormError::Broken("a part has two `Content-Disposition`s"),
+            ),
             (model.clone(), FormError::Broken("it ends before its last boundary")),
             (String::new(), FormError::Broken("it ends before its last boundary")),
             ("--bxy".into(), FormError::Broken("a boundary is not followed by a line's end")),
@@ -274,6 +305,19 @@ mod tests {
                 assert_eq!(scan(&text, size), Err(want), "{size}");
             }
         }
+    }
+
+    #[test]
+    fn parts_without_end_in_one_chunk_move_its_bytes_once() {
+        let mut scan = FormScan::new("b");
+        scan.held.extend(part("x", "", "").repeat(100).bytes());
+        let (n_held, mut n_steps) = (scan.held.len(), 0);
+        while scan.step().expect("a form") {
+            assert_eq!(scan.held.len(), n_held, "no step moves them");
+            n_steps += 1;
+        }
+        scan.feed(b"").expect("a form");
+        assert!(n_steps > 100 && scan.held.len() < 100, "{n_steps} {}", scan.held.len());
     }
 
     #[test]

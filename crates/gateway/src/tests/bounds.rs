@@ -10,7 +10,7 @@ async fn a_path_that_no_engine_could_be_asked_for_is_refused_in_words() {
         path.to_owned() + &"x".repeat(length - path.len())
     };
     // The longest that a URI takes is longer by a socket's path than what is sent here.
-    for length in [65_450, 65_534, (32 << 10) + 1] {
+    for length in [65_534, 65_450, (32 << 10) + 1] {
         let reply = server.post(&target(length), "", &json!({})).await;
         assert_eq!((reply.status, reply.code()), (400, json!(400)), "{length} {reply:?}");
         assert!(reply.body.contains("longer than 32 KiB"), "{reply:?}");
@@ -33,4 +33,20 @@ async fn a_body_that_stops_arriving_is_not_awaited_for_ever() {
         answered.expect("within that time").expect("it answers");
         assert_eq!(&status, b"HTTP/1.1 400", "{path}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_bytes_of_a_reply_have_the_time_of_a_first_result() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let messages = json!([{"role":"user","content":"x"}]);
+    for path in [CHAT, "/api/chat"] {
+        for (parts, within) in [(vec![":\n\n".to_owned()], "600 s"), (vec![delta("a")], "120 s")] {
+            engine.hangs_after(&parts.iter().map(String::as_str).collect::<Vec<_>>());
+            let reply = server.post(path, "", &json!({"model":"m","messages":messages,"stream":false})).await;
+            assert_eq!(reply.status, 504, "{path} {reply:?}");
+            assert!(reply.body.contains(within), "{path} {reply:?}");
+        }
+    }
+    assert_eq!(engine.leases().await, 0);
 }

@@ -41,3 +41,17 @@ async fn llama_swaps_clients_see_what_runs_and_may_end_it() {
     let far = server.get("/unload", "sec-fetch-site: cross-site\r\n").await;
     assert_eq!(far.status, 403, "no picture of a page's unloads anything");
 }
+
+#[tokio::test]
+async fn no_name_is_not_the_default_models() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |s| s.defaults.model = Some("m".into())).await;
+    for (path, body) in [
+        ("/models/load", json!({"model":""})),
+        ("/models/unload", json!({"model":""})),
+        ("/api/models/unload/", json!({})),
+    ] {
+        let reply = server.post(path, "", &body).await;
+        assert!(reply.status == 400 && reply.body.contains("the name of a model is missing"), "{path} {reply:?}");
+    }
+}

@@ -31,6 +31,9 @@ async fn each_request_gives_one_record_with_what_the_engine_counted() {
     engine.json(400, "{}");
     server.post(CHAT, "", &json!({"model":"m","stream":true})).await;
     assert_eq!(server.record().await.outcome, Outcome::Failed("engine_error"));
+    engine.stream(&["data: {\"error\":{\"code\":400,\"message\":\"too long\"}}\n\n"]);
+    assert_eq!(server.post(CHAT, "", &json!({"model":"m"})).await.status, 400);
+    assert_eq!(server.record().await.outcome, Outcome::Failed("engine_error"), "a refusal in a whole reply is one");
     server.get("/v1/models", "").await;
     server.post(CHAT, "", &json!({"model":"none"})).await;
     let record = server.record().await;

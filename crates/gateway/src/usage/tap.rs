@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 /// An object of counts is never longer.
 const LONGEST: usize = 4096;
-const MARKS: [&[u8]; 2] = [b"\"usage\":{", b"\"timings\":{"];
+/// Some write a space behind the colon.
+const MARKS: [&[u8]; 4] = [b"\"usage\":{", b"\"usage\": {", b"\"timings\":{", b"\"timings\": {"];
 
 /// Reads over one reply.
 #[derive(Debug)]

@@ -33,6 +33,8 @@ fn each_api_counts_in_its_own_words() {
             tokens(9, 4, 3),
         ),
         (r#"{"timings":{"cache_n":4,"prompt_n":5,"predicted_n":3}}"#, tokens(9, 4, 3)),
+        (r#"{"timings": {"cache_n": 4, "prompt_n": 5, "predicted_n": 3}}"#, tokens(9, 4, 3)),
+        (r#"{"usage": {"prompt_tokens": 9}}"#, Tokens { prompt: Some(9), ..Tokens::default() }),
         (r#"{"usage":{"prompt_tokens":9}}"#, Tokens { prompt: Some(9), ..Tokens::default() }),
         (r#"{"content":"\"usage\":{\"prompt_tokens\":9}"}"#, Tokens::default()),
         (r#"{"usage":null,"timings":{"#, Tokens::default()),
