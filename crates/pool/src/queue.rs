@@ -48,7 +48,7 @@ pub struct Queued {
 pub struct Owner {
     /// The same for the same owner, in one queue.
     pub id: usize,
-    /// How much it has had, see [`Shares::of`].
+    /// How much it has had of the engine, in requests.
     pub had: u64,
 }
 
