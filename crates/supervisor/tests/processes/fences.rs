@@ -1,6 +1,7 @@
 //! What an engine is held to, seen from inside it. Where this kernel has no Landlock, these fail and say so.
 use crate::support::{House, rest, until_file};
 use motorpool_supervisor::{EngineOrder, Fence};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::{fs, net::TcpListener, path::PathBuf};
 
 /// What a script prints in a fence.
@@ -90,6 +91,9 @@ async fn it_signals_nobody_outside_and_its_keeper_ends_it_all_the_same() {
 
 #[tokio::test]
 async fn no_engine_writes_a_core_and_the_kernel_takes_it_before_it_takes_us() {
+    // Where none would be written anyway, nothing would be seen of it.
+    let (_, hard) = getrlimit(Resource::RLIMIT_CORE).expect("a limit");
+    setrlimit(Resource::RLIMIT_CORE, hard, hard).expect("ours to raise");
     let house = House::new();
     let own: i32 = fs::read_to_string("/proc/self/oom_score_adj").expect("Linux").trim().parse().expect("a number");
     let lines = said(&house, "ulimit -S -c; cat /proc/self/oom_score_adj", None).await;
