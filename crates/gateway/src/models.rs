@@ -128,7 +128,7 @@ pub(crate) fn list(context: &Context, rights: Option<&Rights>) -> List {
     let may_use = |m: &Model| rights.is_none_or(|rights| rights.may_use(m)) && !is_hidden(m);
     let mut data: Vec<Row> =
         context.catalog.models().filter(|m| may_use(m)).map(|m| row(context, m, &snapshot)).collect();
-    let may_see = |listed: &Listed| rights.is_none_or(|rights| rights.may_use_any(&listed.names));
+    let may_see = |listed: &Listed| rights.is_none_or(|rights| rights.may_use_any(&listed.foreign.names(context)));
     data.extend(theirs.into_iter().filter(may_see).map(|listed| listed.row));
     List { object: "list", data }
 }

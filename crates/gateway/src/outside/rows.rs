@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One row, and the names by which a key may have it.
 pub(crate) struct Listed {
     pub(crate) row: Row,
-    pub(crate) names: Vec<String>,
+    pub(crate) foreign: Foreign,
     /// Ours goes by this name no more: the server is preferred.
     pub(crate) hides: Option<String>,
 }
@@ -58,8 +58,8 @@ fn is_ours(catalog: &Catalog, name: &str) -> bool {
 
 fn one(context: &Context, (outside, seen): (&Outside, &Seen), id: String) -> Listed {
     let hides = (id == seen.id && is_ours(&context.catalog, &id)).then(|| id.clone());
-    let names = outside.foreign(&seen.id).names(context);
-    Listed { row: Row::foreign(context, (outside, seen), id), names, hides }
+    let foreign = outside.foreign(&seen.id);
+    Listed { row: Row::foreign(context, (outside, seen), id), foreign, hides }
 }
 
 /// The row of one model, by the name that it was asked for with.
