@@ -4,16 +4,16 @@ use crate::{Manifest, Model, Source, parse_manifest, parse_model};
 /// File name and text of every manifest that is part of the program.
 pub fn embedded_manifests() -> &'static [(&'static str, &'static str)] {
     &[
-        ("engines/llama-server.toml", include_str!("../../../engines/llama-server.toml")),
-        ("engines/mlx-lm.toml", include_str!("../../../engines/mlx-lm.toml")),
-        ("engines/vllm.toml", include_str!("../../../engines/vllm.toml")),
-        ("engines/whisper-server.toml", include_str!("../../../engines/whisper-server.toml")),
+        ("engines/llama-server.toml", include_str!("../engines/llama-server.toml")),
+        ("engines/mlx-lm.toml", include_str!("../engines/mlx-lm.toml")),
+        ("engines/vllm.toml", include_str!("../engines/vllm.toml")),
+        ("engines/whisper-server.toml", include_str!("../engines/whisper-server.toml")),
     ]
 }
 
 /// File name and text of every model that is part of the program.
 pub fn embedded_models() -> &'static [(&'static str, &'static str)] {
-    &[("catalog/gemma3-270m.toml", include_str!("../../../catalog/gemma3-270m.toml"))]
+    &[("catalog/gemma3-270m.toml", include_str!("../catalog/gemma3-270m.toml"))]
 }
 
 /// The manifests and models that are part of the program, read.
