@@ -291,11 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_the_readme_are_valid_and_have_their_defaults() {
-        let readme = include_str!("../../../README.md");
-        let (_, rest) = readme.split_once("```toml\n").expect("a block");
+    fn the_keys_of_the_documentation_are_valid_and_have_their_defaults() {
+        let documentation = include_str!("../../../docs/configuration.md");
+        let (_, rest) = documentation.split_once("```toml\n").expect("a block");
         let (text, _) = rest.split_once("```").expect("its end");
-        let mut config = parse_config(Source { file: "README.md", text }, &|_| None).expect("valid");
+        let mut config = parse_config(Source { file: "configuration.md", text }, &|_| None).expect("valid");
         assert_eq!(config.engines.remove("llama-server"), Some(motorpool_catalog::EngineSettings::default()));
         assert_eq!(config, Config::default());
     }

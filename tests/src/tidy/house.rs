@@ -101,6 +101,7 @@ pub const TOP_LEVEL: &[&str] = &[
     "README.md",
     "catalog",
     "crates",
+    "docs",
     "engines",
     "fuzz",
     "tests",

@@ -11,6 +11,7 @@ mod properties;
 mod seeds;
 mod shapes;
 mod shards;
+mod sizing;
 mod tensors;
 
 /// Reads a file that is as long as it is.
