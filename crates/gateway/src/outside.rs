@@ -118,10 +118,8 @@ impl Context {
             Err(Failure::UnknownModel { .. }) if self.has_outsiders() => {}
             other => return other,
         }
-        let looks = self.settings.outside.iter().map(|outside| outside.watch.look_again(LOOK_WITHIN));
-        for look in looks.map(Box::pin).collect::<Vec<_>>() {
-            look.await;
-        }
+        let watches = self.settings.outside.iter().map(|outside| Arc::clone(&outside.watch));
+        Watch::look_at_all(watches, LOOK_WITHIN).await;
         self.choose_seen(&names)
     }
 

@@ -4,10 +4,16 @@ use motorpool_external::{
     residency::{Capacity, Phase, Resident, Seen},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+    time::Instant,
+};
 
 /// From one look at a server to the next, when nothing happens.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// A name that nobody had so short a time ago is not asked for again: whoever guesses names keeps no server busy.
+const LOOK_HOLDS: Duration = Duration::from_secs(1);
 
 /// What a server had when it was looked at.
 #[derive(Clone, Debug)]
@@ -28,6 +34,8 @@ pub(crate) struct Sighting {
     /// Why the last look failed; `None`: it did not.
     pub(crate) trouble: Option<Arc<str>>,
     n_looks: u64,
+    /// When the last look began.
+    looked_at: Option<Instant>,
 }
 
 /// One server, watched.
@@ -105,9 +113,11 @@ impl Watch {
     /// Looks again and again, and at once when something happened there. Never ends.
     pub async fn keep_looking(&self) {
         loop {
+            let began = Instant::now();
             let look = self.look().await;
             self.seen.send_modify(|sighting| {
                 sighting.n_looks += 1;
+                sighting.looked_at = Some(began);
                 match look {
                     Ok(sight) => (sighting.sight, sighting.trouble) = (Some(Arc::new(sight)), None),
                     Err(why) => sighting.trouble = Some(why.to_string().into()),
@@ -121,6 +131,13 @@ impl Watch {
         let (view, models) = tokio::join!(self.guest.look(), self.guest.models());
         let view = view?;
         Ok(Sight::new(models?, view.residents, view.capacity))
+    }
+
+    /// Waits for a look at each of them that begins from now on, or began a moment ago, at most `within` in all.
+    pub(crate) async fn look_at_all(watches: impl Iterator<Item = Arc<Self>>, within: Duration) {
+        let stale = watches.filter(|watch| watch.seen.borrow().looked_at.is_none_or(|at| at.elapsed() >= LOOK_HOLDS));
+        let mut looks: JoinSet<()> = stale.map(|watch| async move { watch.look_again(within).await }).collect();
+        while looks.join_next().await.is_some() {}
     }
 
     /// Waits for a look that begins from now on, at most `within`; the first one is under way from the start.
@@ -153,7 +170,11 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_external::residency::{Owner, Protection, Used};
+    use motorpool_external::{
+        Guests, Setting, Target,
+        residency::{Kind, Owner, Protection, Used},
+    };
+    use std::net::TcpListener;
 
     fn resident(id: &str, alias: &str) -> Resident {
         let mut seen = Seen::new(id, Phase::Loaded);
@@ -179,5 +200,51 @@ mod tests {
         );
         assert_eq!(sight.find("key:2").map(|row| row.id.as_str()), Some("key"));
         assert_eq!(sight.find("z"), None);
+    }
+
+    /// A server that takes connections and says nothing.
+    fn silent() -> (TcpListener, Arc<Watch>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+        let url = format!("http://{}", listener.local_addr().expect("its own"));
+        let setting = Setting {
+            run: "/nowhere".into(),
+            journal: None,
+            lock_within: Duration::ZERO,
+            now: || motorpool_vocab::Now::ZERO,
+            sink: Arc::new(|_| ()),
+        };
+        let target = Target::new("desk", Kind::Router, url.parse().expect("an address"));
+        let guests = Guests::open(vec![target], setting).expect("open");
+        let guest = guests.get("desk").expect("it is there").clone();
+        (listener, Arc::new(Watch::new(guest)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_servers_are_waited_for_side_by_side() {
+        let within = Duration::from_secs(1);
+        let servers = [silent(), silent(), silent()];
+        let began = Instant::now();
+        Watch::look_at_all(servers.iter().map(|(_, watch)| Arc::clone(watch)), within).await;
+        assert!(began.elapsed() < 2 * within, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_was_looked_at_a_moment_ago_is_not_asked_again() {
+        let (_listener, watch) = silent();
+        let looking = tokio::spawn({
+            let watch = Arc::clone(&watch);
+            async move { watch.keep_looking().await }
+        });
+        let look = || Watch::look_at_all([Arc::clone(&watch)].into_iter(), Duration::from_mins(1));
+        let n_looks = || watch.seen().n_looks;
+        look().await;
+        assert_eq!(n_looks(), 1);
+        // The look itself took longer than it holds.
+        look().await;
+        assert_eq!(n_looks(), 2);
+        watch.seen.send_modify(|sighting| sighting.looked_at = Some(Instant::now()));
+        look().await;
+        assert_eq!(n_looks(), 2);
+        looking.abort();
     }
 }
