@@ -57,9 +57,7 @@ pub(crate) struct Externals {
 impl Externals {
     /// Guests on every server of the configuration; what happens there is told to the pool of `handle`.
     pub(crate) fn open(dirs: &Dirs, config: &Config, handle: &PoolHandle) -> Result<Self, Failure> {
-        let targets: Vec<Target> =
-            config.external.iter().map(|server| target(server, &config.protect)).collect::<Result<_, _>>()?;
-        let load = targets.iter().map(|target| target.limits.load).max().unwrap_or_default();
+        let load = config.external.iter().map(|server| limits(server).load).max().unwrap_or_default();
         let teller = handle.clone();
         let setting = Setting {
             run: Dirs::of_user()?,
@@ -68,7 +66,7 @@ impl Externals {
             now: motorpool_devices::now,
             sink: Arc::new(move |news| teller.tell(event(news))),
         };
-        let guests = Guests::open(targets, setting).map_err(|error| cannot_open(&error))?;
+        let guests = guests(config, setting)?;
         let outside: Vec<Outside> = config.external.iter().zip(guests.iter()).map(watched).collect();
         let guests = Arc::new(guests);
         let mut looks = JoinSet::new();
@@ -97,6 +95,13 @@ impl Externals {
     }
 }
 
+/// A guest on every server of the configuration.
+pub(crate) fn guests(config: &Config, setting: Setting) -> Result<Guests, Failure> {
+    let targets = config.external.iter().map(|server| target(server, &config.protect));
+    let targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
+    Guests::open(targets, setting).map_err(|error| cannot_open(&error))
+}
+
 /// Those on this machine, whose memory goes by their names.
 pub(crate) fn local(config: &Config) -> Vec<LocalServer> {
     let here = config.external.iter().filter(|server| server.url.is_loopback());
@@ -115,15 +120,26 @@ fn cannot_open(error: &OpenError) -> Failure {
     Failure::new(Exit::Config, chain(error), cure)
 }
 
-fn target(server: &External, protect: &[Protect]) -> Result<Target, ServerError> {
-    let kind = match server.kind {
+fn kind(server: &External) -> Kind {
+    match server.kind {
         ExternalKind::LlamaCppRouter => Kind::Router,
         ExternalKind::LmStudio => Kind::LmStudio,
         ExternalKind::Ollama => Kind::Ollama,
-    };
-    let plain = Target::new(&server.id, kind, server.url.clone());
-    let limits = Limits::of(kind);
+    }
+}
+
+fn limits(server: &External) -> Limits {
+    let usual = Limits::of(kind(server));
     let times = &server.timeouts;
+    Limits {
+        look: times.look.unwrap_or(usual.look),
+        load: times.load.unwrap_or(usual.load),
+        unload: times.unload.unwrap_or(usual.unload),
+    }
+}
+
+fn target(server: &External, protect: &[Protect]) -> Result<Target, ServerError> {
+    let plain = Target::new(&server.id, kind(server), server.url.clone());
     Ok(Target {
         headers: headers(server)?,
         key: key(server)?,
@@ -141,11 +157,7 @@ fn target(server: &External, protect: &[Protect]) -> Result<Target, ServerError>
             Some(KeptFor::Ever) => KeepAlive::Forever,
         },
         load: load(server),
-        limits: Limits {
-            look: times.look.unwrap_or(limits.look),
-            load: times.load.unwrap_or(limits.load),
-            unload: times.unload.unwrap_or(limits.unload),
-        },
+        limits: limits(server),
         ..plain
     })
 }

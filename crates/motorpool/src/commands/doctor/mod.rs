@@ -8,8 +8,10 @@
 //! | memory, swap, control group, limits | `system.rs` |
 //! | device files, drivers, devices, what engines can compute on | `graphics.rs` |
 //! | directories, budget, engines, models, addresses, the daemon | `software.rs` |
+//! | model servers that run already | `servers.rs` |
 mod finding;
 mod graphics;
+mod servers;
 mod software;
 mod system;
 
@@ -108,6 +110,7 @@ async fn configured(
         findings.extend(software::engine((dirs, settings), manifest, graphics).await);
     }
     findings.extend(software::models(dirs, settings, bound.and_then(|(bytes, _)| Budget::of(bytes).bound())));
+    findings.extend(servers::findings(&settings.config).await);
     findings
 }
 
