@@ -44,6 +44,11 @@ impl std::fmt::Debug for Common {
     }
 }
 
+/// UNIX time, for people who read the journal.
+pub(crate) fn calendar_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |past| past.as_secs())
+}
+
 impl Common {
     /// With what the journal has.
     pub(crate) fn open(setting: Setting) -> io::Result<Self> {
@@ -118,7 +123,7 @@ impl Common {
 
     /// `seen` became ours.
     pub(crate) fn take(&self, key: &TargetKey, seen: &Seen, by: By) {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |past| past.as_secs());
+        let since = calendar_seconds();
         let (model, instance) = (seen.id.clone(), seen.instance.clone());
         let mut own = self.own();
         own.book.own(Owned { key: key.clone(), model, instance, since, by });

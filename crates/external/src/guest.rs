@@ -10,16 +10,17 @@
 use crate::{
     call::CallError,
     change::{Host, Loader, Under, Wanted},
-    common::Common,
+    common::{Common, calendar_seconds},
     error::ServerError,
+    guests::Report,
     lock::{LockError, TargetLock},
     server::{Look, Server},
     stay::Stay,
     target::Target,
 };
 use motorpool_residency::{
-    Action, Capacity, Carry, Catalogue, Decided, Decline, Detail, Ending, Facts, Failure, Keep, Kind, Lifecycle,
-    Notice, NoticeKind, Owned, Owner, Plan, Protection, Resident, Resolution, assess, clamp_context, decide,
+    Action, Adoption, By, Capacity, Carry, Catalogue, Decided, Decline, Detail, Ending, Facts, Failure, Keep, Kind,
+    Lifecycle, Notice, NoticeKind, Owned, Owner, Plan, Protection, Resident, Resolution, assess, clamp_context, decide,
     protection, resolve,
 };
 use motorpool_vocab::TargetKey;
@@ -180,6 +181,19 @@ impl Guest {
     pub fn owned(&self) -> Vec<Owned> {
         let own = self.host.common.own();
         own.book.entries().filter(|owned| owned.key == *self.key()).cloned().collect()
+    }
+
+    /// Whether a helper's report is about this server, by our own configuration of it.
+    pub fn is_meant(&self, report: &Report) -> bool {
+        *self.key() == report.url.key() && self.target().kind.as_str() == report.kind
+    }
+
+    /// What a helper process of ours loaded here is ours from now on: protected, and released when we exit.
+    pub fn adopt(&self, report: &Report) -> Adoption {
+        let (model, instance) = (report.model.clone(), report.instance.clone());
+        let owned = Owned { key: self.key().clone(), model, instance, since: calendar_seconds(), by: By::Worker };
+        let known = [self.key().clone()];
+        self.host.common.change(|book| book.adopt(owned, &known))
     }
 
     pub(crate) async fn lock(&self) -> Result<TargetLock, LockError> {

@@ -5,8 +5,8 @@ use crate::{
     guest::Guest,
     target::{Setting, Target},
 };
-use motorpool_residency::{Adoption, Book, By, Owned};
-use motorpool_vocab::{ServerUrl, TargetKey};
+use motorpool_residency::Adoption;
+use motorpool_vocab::ServerUrl;
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
@@ -40,8 +40,6 @@ pub struct Report {
     pub model: String,
     /// Which load of it, where the server tells loads apart.
     pub instance: Option<String>,
-    /// Since when, in seconds of the calendar (UNIX time).
-    pub since: u64,
 }
 
 /// All of them, in configuration order. Two targets on one server share what they own and trust there.
@@ -77,12 +75,7 @@ impl Guests {
     /// A helper process of ours says that it loaded something: from now on it is protected, and released when we exit.
     /// Refused when our own configuration has no such server of that kind.
     pub fn adopt(&self, report: &Report) -> Adoption {
-        let key = report.url.key();
-        let is_it = |guest: &&Guest| guest.key() == &key && guest.target().kind.as_str() == report.kind;
-        let known: Vec<TargetKey> = self.iter().find(is_it).map(|guest| guest.key().clone()).into_iter().collect();
-        let (model, instance) = (report.model.clone(), report.instance.clone());
-        let owned = Owned { key, model, instance, since: report.since, by: By::Worker };
-        self.common.change(|book: &mut Book| book.adopt(owned, &known))
+        self.iter().find(|guest| guest.is_meant(report)).map_or(Adoption::Refused, |guest| guest.adopt(report))
     }
 
     /// Why what is ours could not be written down the last time; `None` when it was.

@@ -79,6 +79,7 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/residency", get(residency::list))
         .route("/residency/plan", post(residency::plan))
         .route("/residency/release", post(residency::release))
+        .route("/residency/adopt", post(residency::adopt))
         .route("/models/{id}/reset", post(reset_model))
         .route("/reset", post(reset_all))
         .route("/unload-idle", post(unload_idle))

@@ -255,6 +255,17 @@ pub(crate) enum Residency {
         #[arg(long, value_name = "SERVER")]
         target: Option<String>,
     },
+    /// Tell the pool what a helper of yours loaded there: it goes last, and is given back when the pool ends
+    Adopt {
+        /// Its name there
+        model: String,
+        /// The server, by its id
+        #[arg(long, value_name = "SERVER")]
+        target: String,
+        /// Which load of it: a router's port of it, LM Studio's instance
+        #[arg(long)]
+        instance: Option<String>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

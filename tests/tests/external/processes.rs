@@ -137,7 +137,6 @@ async fn what_a_helper_process_loaded_is_adopted_kept_and_given_back_when_we_go(
         url: format!("http://127.0.0.1:{}", house.port()).parse().expect("an address"),
         model: model.to_owned(),
         instance: Some(instance.to_owned()),
-        since: 1,
     };
     assert_eq!(ours.guests.adopt(&report), Adoption::Taken);
     let refused = ours.guest.prepare("b").await.expect_err("a helper's is not evicted");

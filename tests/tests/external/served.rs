@@ -72,6 +72,25 @@ async fn a_model_of_a_router_answers_whole_and_in_a_stream_and_is_given_back_at_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_helper_tells_of_is_ours_goes_for_nobody_and_is_given_back_at_the_end() {
+    let router = Router::open(1).await;
+    router.load_by_others("b").await;
+    let house = house(&[("desk", &router)]);
+    let daemon = house.start().await;
+    until_listed(&daemon.http(), "b").await;
+    let unknown = daemon.cli(&["residency", "adopt", "b", "--target", "attic"]).await;
+    assert!(unknown.code != Some(0) && unknown.stderr.contains("attic"), "{unknown:?}");
+    let adopted = daemon.cli(&["residency", "adopt", "b", "--target", "desk", "--json"]).await;
+    assert_eq!((adopted.code, &adopted.json()["adopted"]), (Some(0), &json!("desk/b")), "{adopted:?}");
+    let row = &residency(&daemon).await["targets"][0]["residents"][0];
+    assert_eq!((&row["model"], &row["owner"], &row["protection"]), (&json!("b"), &json!("ours"), &json!("worker")));
+    let refused = daemon.http().post(CHAT, &short(ask("a", "hello"))).await.expect("an answer");
+    assert_eq!((refused.status.as_u16(), router.residents().await), (503, vec!["b".to_owned()]), "{}", refused.text());
+    daemon.stop().await;
+    assert!(router.residents().await.is_empty(), "what the helper loaded is given back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_others_stand_in_the_way_of_is_declined_and_never_reaches_the_router() {
     let router = Router::open(1).await;
     router.load_by_others("b").await;

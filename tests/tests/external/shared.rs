@@ -91,7 +91,6 @@ async fn a_helpers_load_is_adopted_protected_and_given_back_and_a_strangers_is_r
         url: format!("http://127.0.0.1:{port}").parse().expect("an address"),
         model: "a:latest".into(),
         instance: None,
-        since: 1,
     };
     for (kind, port) in [("lmstudio", server.port()), ("vllm", server.port()), ("ollama", 1)] {
         assert_eq!(visit.guests.adopt(&report(kind, port)), Adoption::Refused, "{kind} {port}");

@@ -1,4 +1,5 @@
-//! `/residency`: servers that somebody else runs, as we see them; what would become of a request there; giving back.
+//! `/residency`: servers that somebody else runs, as we see them; what would become of a request there; giving back; taking
+//! over what helper processes loaded.
 use super::{Refused, Shared};
 use crate::{
     context::Context,
@@ -7,8 +8,9 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use bytes::Bytes;
-use motorpool_external::residency::{
-    Action, Capacity, Lifecycle, Notice, Owner, Phase, Plan, Protection, Resident, Used,
+use motorpool_external::{
+    Report,
+    residency::{Action, Capacity, Lifecycle, Notice, Owner, Phase, Plan, Protection, Resident, Used},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::time::Duration;
@@ -66,6 +68,23 @@ struct Question {
 struct Wish {
     target: Option<String>,
     model: Option<String>,
+}
+
+/// What a helper process loaded.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Loaded {
+    kind: String,
+    url: String,
+    model: String,
+    instance: Option<String>,
+}
+
+/// Whose it is now.
+#[derive(Serialize)]
+pub(super) struct Adopted {
+    /// `server/model`.
+    adopted: String,
 }
 
 /// What would become of a request.
@@ -147,6 +166,23 @@ pub(super) async fn release(State(context): Shared, body: Bytes) -> Result<Json<
         return Err(Failure::NotFound { path, hint: "; `residency status` lists them" }.into());
     }
     Ok(Json(Released { released, failed }))
+}
+
+/// A helper process tells what it loaded: from now on it is ours, goes last, and is given back when we end. The server is
+/// the one of our own configuration; what that does not have is refused.
+pub(super) async fn adopt(State(context): Shared, body: Bytes) -> Result<Json<Adopted>, Refused> {
+    let Loaded { kind, url, model, instance } = read(&body, "{\"kind\":\"…\",\"url\":\"…\",\"model\":\"…\"}")?;
+    let invalid = |e| Failure::InvalidRequest { message: format!("`url`: {e}"), param: Some("url") };
+    let report = Report { kind, url: url.parse().map_err(invalid)?, model, instance };
+    let outside = context.settings.outside.iter().find(|outside| outside.watch.guest().is_meant(&report));
+    let Some(outside) = outside else {
+        let path = format!("[[external]] of kind {} at {}", report.kind, report.url);
+        return Err(Failure::NotFound { path, hint: "; `residency status` lists them" }.into());
+    };
+    let adopted = format!("{}/{}", outside.config.id, report.model);
+    outside.watch.guest().adopt(&report);
+    outside.watch.look_again(LOOK_WITHIN).await;
+    Ok(Json(Adopted { adopted }))
 }
 
 /// What of ours may go there: `model` alone, or all that nobody uses.

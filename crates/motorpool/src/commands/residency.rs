@@ -28,6 +28,17 @@ pub(super) async fn perform(client: &Client, out: Out, command: Option<Residency
             }
         }
         Residency::Release { model, target } => release(client, out, (model, target)).await,
+        Residency::Adopt { model, target, instance } => {
+            let servers: Value = client.get(API).await?;
+            let all = servers["targets"].as_array().into_iter().flatten();
+            let Some(server) = all.into_iter().find(|server| server["id"] == *target) else {
+                let what = format!("there is no external server `{target}`");
+                return Err(Failure::new(Exit::NotFound, what, "`motorpool residency` lists them"));
+            };
+            let report = json!({ "kind": server["kind"], "url": server["url"], "model": model, "instance": instance });
+            let answer = client.post(&format!("{API}/adopt"), &report).await?;
+            out.data(&answer, || format!("{} is ours now\n", text(&answer["adopted"])))
+        }
     }
 }
 
