@@ -1,7 +1,7 @@
 //! What every request needs: [`Context`].
 use crate::{
-    errors::Failure, keys::Keyring, pull::Pull, retain::BodyStore, settings::GatewaySettings, upstream::Upstream,
-    usage::Outlet,
+    errors::Failure, history::UsageHistory, keys::Keyring, pull::Pull, retain::BodyStore, settings::GatewaySettings,
+    upstream::Upstream, usage::Sink,
 };
 use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
 use motorpool_supervisor::PoolHandle;
@@ -33,8 +33,10 @@ pub(crate) struct Context {
     pub(crate) started_at: u64,
     /// Who fetches models' files.
     pub(crate) pull: OnceLock<Pull>,
-    /// Who takes the records of requests.
-    pub(crate) outlet: OnceLock<Outlet>,
+    /// Where the records of requests go.
+    pub(crate) sink: Arc<Sink>,
+    /// Who knows those of earlier.
+    pub(crate) history: OnceLock<UsageHistory>,
     ids: RequestIds,
 }
 
@@ -56,7 +58,8 @@ impl Context {
             watched: watched(&catalog),
             started_at: now.as_secs(),
             pull: OnceLock::new(),
-            outlet: OnceLock::new(),
+            sink: Arc::default(),
+            history: OnceLock::new(),
             ids: RequestIds::default(),
             handle,
             catalog,

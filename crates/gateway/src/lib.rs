@@ -35,6 +35,7 @@ mod body;
 mod context;
 mod control;
 mod exchange;
+mod history;
 mod inference;
 pub mod keys;
 mod listen;
@@ -62,6 +63,7 @@ mod wire;
 
 pub use api::Outlooks;
 use context::Context;
+pub use history::{By, Question, Remembering, UsageHistory, UsageRow};
 pub use keys::KeysNeeded;
 use listen::Doorkeeper;
 pub use listen::Listener;
@@ -97,7 +99,12 @@ impl Gateway {
 
     /// From now on `outlet` gets one record for each request to a model. One that is full loses some.
     pub fn records_to(&self, outlet: Outlet) {
-        let _ = self.context.outlet.set(outlet);
+        self.context.sink.open(outlet);
+    }
+
+    /// From now on `history` answers what earlier requests took; without it nobody does.
+    pub fn remembers_with(&self, history: UsageHistory) {
+        let _ = self.context.history.set(history);
     }
 
     /// Notified when somebody asks on the control socket that the server end. Whoever owns the server does it.

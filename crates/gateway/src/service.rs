@@ -142,7 +142,7 @@ impl Service {
     where
         A: Future<Output = Result<Response<ReplyBody>, Failure>> + Send + 'a,
     {
-        let recorder = Recorder::new(self.context.outlet.get().cloned(), id, request.uri().path());
+        let recorder = Recorder::new(Arc::clone(&self.context.sink), id, request.uri().path());
         recorder.is_by(request.extensions().get::<Rights>().map(Rights::name));
         request.extensions_mut().insert(recorder.clone());
         let answered = match place_of(&request) {

@@ -7,7 +7,8 @@
 //!
 //! * Every request that a model would answer gives exactly one record, refused ones included.
 //! * What the engine did not count is unknown, never 0.
-//! * The outlet never holds a request up: when it is full, the record is lost, and that is logged.
+//! * The outlet never holds a request up: when it is full, records are lost, which is said once and counted.
+mod sink;
 mod tap;
 #[cfg(test)]
 mod tests;
@@ -16,10 +17,11 @@ mod watched;
 use crate::errors::Failure;
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 use tokio::sync::mpsc;
 
+pub(crate) use sink::Sink;
 pub(crate) use tap::Tap;
 pub(crate) use watched::watched;
 
@@ -50,6 +52,8 @@ pub struct Tokens {
 /// What one request took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsageRecord {
+    /// When its head had come, by the clock on the wall.
+    pub at: SystemTime,
     /// Its id.
     pub request: String,
     /// The path it came by, without query.
@@ -79,12 +83,13 @@ pub(crate) struct Recorder(Arc<Draft>);
 struct Draft {
     began: Instant,
     record: Mutex<UsageRecord>,
-    outlet: Option<Outlet>,
+    sink: Arc<Sink>,
 }
 
 impl Recorder {
-    pub(crate) fn new(outlet: Option<Outlet>, request: &str, path: &str) -> Self {
+    pub(crate) fn new(sink: Arc<Sink>, request: &str, path: &str) -> Self {
         let record = UsageRecord {
+            at: SystemTime::now(),
             request: request.to_owned(),
             path: path.to_owned(),
             model: None,
@@ -94,7 +99,7 @@ impl Recorder {
             took: Duration::ZERO,
             outcome: Outcome::Aborted,
         };
-        Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), outlet }))
+        Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), sink }))
     }
 
     fn write(&self, change: impl FnOnce(&mut UsageRecord)) {
@@ -150,10 +155,7 @@ impl Recorder {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let Some(outlet) = &self.outlet else { return };
         let record = self.record.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
-        if outlet.try_send(UsageRecord { took: self.began.elapsed(), ..record }).is_err() {
-            tracing::warn!("nobody takes the records of requests: one is lost");
-        }
+        self.sink.take(UsageRecord { took: self.began.elapsed(), ..record });
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     Lease, PoolHandle,
     handle::{Post, Shared, open_handle},
 };
-use motorpool_pool::{Ask, Grant, Input, Refusal, RequestId};
+use motorpool_pool::{Ask, Denial, Grant, Input, Refusal, RequestId};
 use motorpool_vocab::{EngineKey, ExitRecord, Snapshot};
 use std::{path::PathBuf, sync::Arc};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -83,6 +83,11 @@ impl Detached {
     /// How a child ended.
     pub fn remember(&self, exit: ExitRecord) {
         self.shared.remember(exit);
+    }
+
+    /// A build was refused.
+    pub fn deny(&self, denial: Denial) {
+        self.shared.deny(denial);
     }
 
     /// What the handle shows from now on.

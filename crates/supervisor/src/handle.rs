@@ -7,11 +7,14 @@
 //!
 //! Whoever stops waiting is taken out by a guard's drop. A lease that was granted to somebody who left is dropped
 //! with the answer that nobody took, and so given back like any other.
-use crate::feed::{Feed, KEPT, Since};
+use crate::{
+    denials::{Denials, Denied},
+    feed::{Feed, KEPT, Since},
+};
 use arc_swap::ArcSwap;
 use motorpool_catalog::Model;
 use motorpool_pool::{
-    Answer, Ask, Direction, Force, Grant, Held, Input, Outlook, Reconciled, Refusal, RequestId, Want,
+    Answer, Ask, Denial, Direction, Force, Grant, Held, Input, Outlook, Reconciled, Refusal, RequestId, Want,
 };
 use motorpool_vocab::{
     Endpoint, EngineKey, EntryView, Event, EventKind, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView,
@@ -25,7 +28,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -67,6 +70,7 @@ pub(crate) struct Shared {
     settled: AtomicBool,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     exits: Mutex<VecDeque<ExitRecord>>,
+    denials: Mutex<Denials>,
     logs: PathBuf,
 }
 
@@ -82,6 +86,7 @@ impl Shared {
             settled: AtomicBool::new(false),
             snapshots,
             exits: Mutex::new(VecDeque::new()),
+            denials: Mutex::default(),
             logs,
         };
         (Arc::new(shared), sender)
@@ -116,6 +121,10 @@ impl Shared {
             exits.pop_front();
         }
         exits.push_back(exit);
+    }
+
+    pub(crate) fn deny(&self, denial: Denial) {
+        self.denials.lock().keep(Denied { at: SystemTime::now(), denial });
     }
 
     /// The log of `key`.
@@ -341,6 +350,11 @@ impl PoolHandle {
             }
         };
         tokio::time::timeout(within, next).await.ok().flatten()
+    }
+
+    /// The last refused builds with their proof, the newest first.
+    pub fn denials(&self) -> Vec<Denied> {
+        self.shared.denials.lock().newest()
     }
 
     /// Whether the loop turned within the last 5 s, as it does every second with nothing to do.

@@ -33,6 +33,7 @@ mod beside;
 mod cards;
 mod cgroup;
 mod check;
+mod denials;
 #[cfg(feature = "detached")]
 mod detached;
 mod driver;
@@ -76,6 +77,7 @@ mod vigil;
 mod wire;
 
 pub use check::{Calibrate, Checker, Discover, Locate};
+pub use denials::Denied;
 #[cfg(feature = "detached")]
 pub use detached::{Detached, Told, Wish};
 pub use drivers::{Drivers, Sighted};

@@ -215,7 +215,10 @@ impl Shell {
             }
             Action::Learn { about, experience } => self.outside.notebook.learn(about, experience),
             Action::Publish(event) => self.outside.publish(event),
-            Action::Deny(denial) => (self.outside.on_denial)(&denial),
+            Action::Deny(denial) => {
+                (self.outside.on_denial)(&denial);
+                self.outside.shared.deny(denial);
+            }
         }
     }
 

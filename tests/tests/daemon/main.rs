@@ -30,3 +30,4 @@ mod swap;
 mod systemd;
 mod trees;
 mod up;
+mod usage;
