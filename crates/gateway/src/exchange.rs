@@ -31,10 +31,7 @@ use hyper::body::Incoming;
 use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 /// Of an error in a foreign form, so much is read.
 const DOCUMENT_BYTES: usize = 64 << 10;
@@ -96,9 +93,15 @@ impl Job {
 
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
         let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
-        let asked_at = Instant::now();
-        let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(context.refusal(refusal)))?;
-        let loaded_within = asked_at.elapsed();
+        let waiting = context.meters.wait();
+        let (lease, loaded_within) = match context.handle.acquire(ask).await {
+            Ok(lease) => (lease, waiting.granted()),
+            Err(refusal) => {
+                let failure = context.refusal(refusal);
+                waiting.refused(failure.verdict().code);
+                return Err(Attempt::Failed(failure));
+            }
+        };
         let to = (lease.spawn(), lease.endpoint());
         let often = if self.upload.is_some() { Often::Once } else { Often::OnceMore };
         let request = |uri| self.request(uri, &lease);

@@ -3,7 +3,10 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -76,16 +79,23 @@ pub type Remembering = Pin<Box<dyn Future<Output = Result<Vec<UsageRow>, String>
 
 /// Whoever keeps records.
 #[derive(Clone)]
-pub struct UsageHistory(Arc<dyn Fn(Question) -> Remembering + Send + Sync>);
+pub struct UsageHistory {
+    ask: Arc<dyn Fn(Question) -> Remembering + Send + Sync>,
+    n_lost: Arc<AtomicU64>,
+}
 
 impl UsageHistory {
-    /// By this function, which returns at once.
-    pub fn new(ask: impl Fn(Question) -> Remembering + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ask))
+    /// By this function, which returns at once; `n_lost` is how many records could not be kept.
+    pub fn new(ask: impl Fn(Question) -> Remembering + Send + Sync + 'static, n_lost: Arc<AtomicU64>) -> Self {
+        Self { ask: Arc::new(ask), n_lost }
+    }
+
+    pub(crate) fn n_lost(&self) -> u64 {
+        self.n_lost.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn ask(&self, question: Question) -> Result<Vec<UsageRow>, String> {
-        (self.0)(question).await
+        (self.ask)(question).await
     }
 }
 

@@ -40,6 +40,7 @@ mod inference;
 pub mod keys;
 mod listen;
 mod loading;
+mod metrics;
 mod models;
 pub mod multipart;
 mod need;
@@ -115,6 +116,10 @@ impl Gateway {
     /// Serves on `listeners` until `stop` says `true`, or its sender is gone; then takes nothing new and returns when the
     /// last connection has ended.
     pub async fn serve(self, listeners: Vec<Listener>, stop: watch::Receiver<bool>) {
+        // Ends with this.
+        let mut reading = JoinSet::new();
+        let context = Arc::clone(&self.context);
+        reading.spawn(async move { context.scraper.run(context.handle.clone(), context.upstream.clone()).await });
         let management = api::router(Arc::clone(&self.context));
         let service = Service { context: self.context, management };
         let keeper = Arc::new(Doorkeeper::new(service, stop));

@@ -60,6 +60,8 @@ pub struct UsageRecord {
     pub path: String,
     /// Its model, once that was known; one of somebody else's server as `server/model`.
     pub model: Option<String>,
+    /// The server of somebody else's that has it, by its id.
+    pub server: Option<String>,
     /// The name of its key, if it came with one.
     pub key: Option<Arc<str>>,
     /// What was counted.
@@ -93,6 +95,7 @@ impl Recorder {
             request: request.to_owned(),
             path: path.to_owned(),
             model: None,
+            server: None,
             key: None,
             tokens: Tokens::default(),
             first_result_within: None,
@@ -112,6 +115,14 @@ impl Recorder {
 
     pub(crate) fn is_for(&self, model: &str) {
         self.write(|record| record.model = Some(model.to_owned()));
+    }
+
+    /// It is for a model of a server of somebody else's.
+    pub(crate) fn is_for_foreign(&self, server: &str, model: &str) {
+        self.write(|record| {
+            record.server = Some(server.to_owned());
+            record.model = Some(model.to_owned());
+        });
     }
 
     /// The engine has given something.

@@ -76,7 +76,9 @@ impl Detached {
             Some(Post::Load { ask, answer, .. }) => Told::Load(ask, answer),
             Some(Post::Input(Input::Cancel { id })) => Told::Cancelled(id),
             Some(Post::Input(Input::Left { id, .. })) => Told::Left(id),
-            Some(Post::Input(_) | Post::Consider { .. } | Post::Operate { .. }) | None => Told::Other,
+            Some(Post::Input(_) | Post::Consider { .. } | Post::Operate { .. } | Post::Echo { .. }) | None => {
+                Told::Other
+            }
         }
     }
 

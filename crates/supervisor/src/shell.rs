@@ -86,6 +86,7 @@ impl Shell {
         // Ends with this loop.
         let mut meter = JoinSet::new();
         let Workshop { meter: of_trees, lookout, .. } = &*self.workshop;
+        meter.spawn(echo(self.inbox.clone()));
         meter.spawn(Arc::clone(of_trees).run(self.inbox.clone()));
         meter.spawn(Arc::clone(lookout).run(Arc::clone(of_trees), self.inbox.clone()));
         while let Some(post) = self.next().await {
@@ -135,6 +136,11 @@ impl Shell {
         }
         let input = match post {
             Post::Input(input) => input,
+            Post::Echo { sent } => {
+                self.outside.shared.lagged(sent.elapsed());
+                // It came in the place of one.
+                Input::Tick
+            }
             Post::Lease { id, ask, answer, notices } => {
                 self.askers.insert(id, Asker::Lease(answer, notices));
                 Input::Acquire { id, ask }
@@ -423,6 +429,15 @@ fn log_event(kind: &EventKind) {
         | EventKind::Released { .. }
         | EventKind::CapacityDenied { .. }
         | EventKind::ContextDenied { .. } => {}
+    }
+}
+
+/// Sends the loop something to measure how far behind it is.
+async fn echo(inbox: mpsc::WeakUnboundedSender<Post>) {
+    loop {
+        sleep(HEARTBEAT).await;
+        let Some(inbox) = inbox.upgrade() else { return };
+        let _ = inbox.send(Post::Echo { sent: Instant::now() });
     }
 }
 

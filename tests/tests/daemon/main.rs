@@ -19,6 +19,7 @@ mod kept;
 mod keys;
 mod killed;
 mod limits;
+mod metrics;
 mod plan;
 mod queues;
 mod raw_paths;

@@ -67,7 +67,7 @@ pub(crate) async fn by_table(
     let caller = Caller { family: served.family, request: asker.holder.request.as_str().into() };
     let recorder = head.extensions.get::<Recorder>().cloned();
     let recorder = recorder.ok_or(Failure::Internal("a request without a record"))?;
-    recorder.is_for(&to.qualified());
+    recorder.is_for_foreign(&to.outside.config.id, &to.qualified());
     let told = Told { handle: context.handle.clone(), model: None, caller: caller.clone(), recorder: recorder.clone() };
     let (method, path, body) = (head.method, served.path, received.body);
     let job = Job { to, method, path, headers, body, found, caller, recorder };

@@ -1,41 +1,42 @@
 //! Where finished records go: [`Sink`].
 use super::{Outlet, UsageRecord};
+use crate::metrics::Meters;
 use std::sync::{
-    OnceLock,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
 };
 
-/// Takes every record, and waits for nobody.
+/// Takes every record, counts it, and waits for nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     outlet: OnceLock<Outlet>,
-    n_lost: AtomicU64,
+    meters: Arc<Meters>,
     /// Whether the last one was lost.
     is_losing: AtomicBool,
 }
 
 impl Sink {
+    pub(crate) fn new(meters: Arc<Meters>) -> Self {
+        Self { meters, ..Self::default() }
+    }
+
     /// From now on records go there.
     pub(crate) fn open(&self, outlet: Outlet) {
         let _ = self.outlet.set(outlet);
     }
 
-    /// How many nobody took.
-    pub(crate) fn n_lost(&self) -> u64 {
-        self.n_lost.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn take(&self, record: UsageRecord) {
+        self.meters.ended(&record);
         let Some(outlet) = self.outlet.get() else { return };
         let is_lost = outlet.try_send(record).is_err();
         if is_lost {
-            self.n_lost.fetch_add(1, Ordering::Relaxed);
+            self.meters.lost();
         }
         if self.is_losing.swap(is_lost, Ordering::Relaxed) != is_lost {
             if is_lost {
                 tracing::warn!("records of requests are lost: whoever keeps them does not follow");
             } else {
-                tracing::info!(lost = self.n_lost(), "records of requests are kept again");
+                tracing::info!("records of requests are kept again");
             }
         }
     }

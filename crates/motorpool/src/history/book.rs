@@ -3,6 +3,10 @@ use super::file::{File, FileError, Terms, set_aside};
 use motorpool_gateway::UsageRecord;
 use std::{
     path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -20,7 +24,7 @@ pub(super) struct Book {
     tried_at: Instant,
     forgot_at: Option<Instant>,
     /// Records that are in no file.
-    pub(super) n_lost: u64,
+    n_lost: Arc<AtomicU64>,
     standing: Standing,
 }
 
@@ -32,11 +36,17 @@ enum Standing {
 }
 
 impl Book {
-    pub(super) fn open(path: PathBuf, terms: Terms) -> Self {
+    /// Counts in `n_lost` what it could not write.
+    pub(super) fn open(path: PathBuf, terms: Terms, n_lost: Arc<AtomicU64>) -> Self {
         let (tried_at, standing) = (Instant::now(), Standing::Keeps);
-        let mut book = Self { path, terms, file: None, tried_at, forgot_at: None, n_lost: 0, standing };
+        let mut book = Self { path, terms, file: None, tried_at, forgot_at: None, n_lost, standing };
         book.try_to_open();
         book
+    }
+
+    #[cfg(test)]
+    pub(super) fn n_lost(&self) -> u64 {
+        self.n_lost.load(Ordering::Relaxed)
     }
 
     /// Takes these. What cannot be written is lost.
@@ -108,12 +118,12 @@ impl Book {
 
     fn kept(&mut self) {
         if std::mem::replace(&mut self.standing, Standing::Keeps) == Standing::Loses {
-            tracing::info!(lost = self.n_lost, "what requests take is kept again");
+            tracing::info!(lost = self.n_lost.load(Ordering::Relaxed), "what requests take is kept again");
         }
     }
 
     fn lose(&mut self, records: &[UsageRecord], error: Option<FileError>) {
-        self.n_lost = self.n_lost.saturating_add(u64::try_from(records.len()).unwrap_or(u64::MAX));
+        self.n_lost.fetch_add(u64::try_from(records.len()).unwrap_or(0), Ordering::Relaxed);
         let before = std::mem::replace(&mut self.standing, Standing::Loses);
         if let (Standing::Keeps, Some(error)) = (before, error) {
             tracing::warn!(path = %self.path.display(), %error, "records of requests are lost");

@@ -15,10 +15,10 @@ mod rows;
 
 use crate::history::{book::Book, file::Terms};
 use motorpool_catalog::UsageSettings;
-use motorpool_gateway::{Outlet, Question, UsageHistory, UsageRecord, UsageRow};
+use motorpool_gateway::{Outlet, Question, Remembering, UsageHistory, UsageRecord, UsageRow};
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -38,6 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct History {
     path: PathBuf,
     thread: JoinHandle<()>,
+    n_lost: Arc<AtomicU64>,
 }
 
 impl History {
@@ -50,9 +51,10 @@ impl History {
         let path = state.join("requests.sqlite");
         let (outlet, mut records) = mpsc::channel::<UsageRecord>(MOST_WAITING);
         let terms = Terms { keep: settings.keep, disk: settings.disk.get() };
-        let of_book = path.clone();
+        let n_lost = Arc::<AtomicU64>::default();
+        let (of_book, counts) = (path.clone(), Arc::clone(&n_lost));
         let work = move || {
-            let mut book = Book::open(of_book, terms);
+            let mut book = Book::open(of_book, terms, counts);
             let mut batch = Vec::with_capacity(BATCH);
             while records.blocking_recv_many(&mut batch, BATCH) > 0 {
                 book.write(&batch);
@@ -60,7 +62,7 @@ impl History {
             }
         };
         match thread::Builder::new().name("history".into()).spawn(work) {
-            Ok(thread) => Some((outlet, Self { path, thread })),
+            Ok(thread) => Some((outlet, Self { path, thread, n_lost })),
             Err(error) => {
                 tracing::warn!(%error, "what requests take is not kept: there is no thread to do it");
                 None
@@ -71,13 +73,14 @@ impl History {
     /// Answers what requests took.
     pub(crate) fn answers(&self) -> UsageHistory {
         let (path, places) = (self.path.clone(), Arc::new(Semaphore::new(QUESTIONS)));
-        UsageHistory::new(move |question| {
+        let ask = move |question| -> Remembering {
             let (path, places) = (path.clone(), Arc::clone(&places));
             Box::pin(async move {
                 let _place = places.acquire_owned().await.map_err(|error| error.to_string())?;
                 tokio::task::spawn_blocking(move || answer(&path, question)).await.map_err(|error| error.to_string())?
             })
-        })
+        };
+        UsageHistory::new(ask, Arc::clone(&self.n_lost))
     }
 
     /// Waits until what was told is written, at most for 2 s. Whoever tells must be gone.

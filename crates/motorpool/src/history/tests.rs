@@ -21,6 +21,7 @@ fn record(at: SystemTime, model: Option<&str>) -> UsageRecord {
         request: "req_1".into(),
         path: "/v1/chat/completions".into(),
         model: model.map(str::to_owned),
+        server: None,
         key: None,
         tokens: Tokens { prompt: Some(9), cached: Some(4), generated: Some(3), per_second: None },
         first_result_within: Some(Duration::from_millis(20)),
@@ -35,6 +36,10 @@ fn place() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
+fn opened(path: &Path, terms: Terms) -> Book {
+    Book::open(path.to_owned(), terms, Arc::default())
+}
+
 fn asked(path: &Path, by: By) -> Vec<UsageRow> {
     rows::read(path, Question { since: at(Duration::ZERO), by }).expect("readable")
 }
@@ -42,7 +47,7 @@ fn asked(path: &Path, by: By) -> Vec<UsageRow> {
 #[test]
 fn requests_are_put_together_by_hour_day_model_and_key_and_what_nobody_counted_is_unknown() {
     let (_folder, path) = place();
-    let mut book = Book::open(path.clone(), TERMS);
+    let mut book = opened(&path, TERMS);
     let uncounted = UsageRecord { tokens: Tokens::default(), first_result_within: None, ..record(at(HOUR), Some("b")) };
     let failed = UsageRecord { outcome: Outcome::Failed("queue_full"), ..uncounted.clone() };
     let left = UsageRecord { outcome: Outcome::Aborted, key: Some("team".into()), ..record(at(HOUR), Some("a")) };
@@ -83,36 +88,36 @@ fn requests_are_put_together_by_hour_day_model_and_key_and_what_nobody_counted_i
 fn a_damaged_file_is_set_aside_and_begun_anew_also_while_it_is_open() {
     let (folder, path) = place();
     fs::write(&path, "SQLite format 3\0 no, it is not").expect("writable");
-    let mut book = Book::open(path.clone(), TERMS);
+    let mut book = opened(&path, TERMS);
     book.write(&[record(at(HOUR), Some("a"))]);
-    assert_eq!((asked(&path, By::Model).len(), book.n_lost), (1, 0));
+    assert_eq!((asked(&path, By::Model).len(), book.n_lost()), (1, 0));
     assert!(fs::read(folder.path().join("requests.sqlite.damaged")).expect("kept").ends_with(b"not"));
     // Somebody else takes the table away under it.
     Connection::open(&path).expect("open").execute_batch("DROP TABLE requests").expect("writable");
     book.write(&[record(at(HOUR), Some("b"))]);
     let rows = asked(&path, By::Model);
-    assert_eq!((rows.len(), rows[0].model.as_deref(), book.n_lost), (1, Some("b"), 0));
+    assert_eq!((rows.len(), rows[0].model.as_deref(), book.n_lost()), (1, Some("b"), 0));
 }
 
 #[test]
 fn a_file_of_a_later_version_is_left_alone_and_what_cannot_be_written_is_counted() {
     let (_folder, path) = place();
-    drop(Book::open(path.clone(), TERMS));
+    drop(opened(&path, TERMS));
     Connection::open(&path).and_then(|c| c.pragma_update(None, "user_version", 2)).expect("writable");
     let before = fs::read(&path).expect("there");
-    let mut book = Book::open(path.clone(), TERMS);
+    let mut book = opened(&path, TERMS);
     book.write(&[record(at(HOUR), None), record(at(HOUR), None)]);
-    assert!(book.n_lost == 2 && fs::read(&path).expect("there") == before);
+    assert!(book.n_lost() == 2 && fs::read(&path).expect("there") == before);
     let (folder, _) = place();
-    let mut book = Book::open(folder.path().join("no/such/requests.sqlite"), TERMS);
+    let mut book = opened(&folder.path().join("no/such/requests.sqlite"), TERMS);
     book.write(&[record(at(HOUR), None)]);
-    assert_eq!(book.n_lost, 1);
+    assert_eq!(book.n_lost(), 1);
 }
 
 #[test]
 fn a_file_grows_to_its_bound_and_the_oldest_rows_go() {
     let (_folder, path) = place();
-    let mut book = Book::open(path.clone(), Terms { disk: 256 << 10, ..TERMS });
+    let mut book = opened(&path, Terms { disk: 256 << 10, ..TERMS });
     let request = "r".repeat(200);
     for n in 0..200_u32 {
         let rows: Vec<_> = (0..64_u32)
@@ -123,7 +128,7 @@ fn a_file_grows_to_its_bound_and_the_oldest_rows_go() {
             .collect();
         book.write(&rows);
     }
-    assert_eq!(book.n_lost, 0);
+    assert_eq!(book.n_lost(), 0);
     let length = fs::metadata(&path).expect("there").len();
     assert!(length <= 256 << 10, "{length}");
     let rows = asked(&path, By::Hour);
@@ -135,7 +140,7 @@ fn a_file_grows_to_its_bound_and_the_oldest_rows_go() {
 #[test]
 fn what_is_too_old_goes() {
     let (_folder, path) = place();
-    let mut book = Book::open(path.clone(), Terms { keep: HOUR, ..TERMS });
+    let mut book = opened(&path, Terms { keep: HOUR, ..TERMS });
     let now = SystemTime::now();
     book.write(&[record(now - HOUR * 2, Some("old")), record(now, Some("new"))]);
     let rows = rows::read(&path, Question { since: UNIX_EPOCH, by: By::Model }).expect("readable");
@@ -145,13 +150,13 @@ fn what_is_too_old_goes() {
 #[test]
 fn names_are_cut_and_counts_beyond_reason_sum_up() {
     let (_folder, path) = place();
-    let mut book = Book::open(path.clone(), TERMS);
+    let mut book = opened(&path, TERMS);
     let long = "é".repeat(5000);
     let tokens = Tokens { prompt: Some(u64::MAX), ..Tokens::default() };
     let wild = UsageRecord { path: long.clone(), tokens, took: Duration::MAX, ..record(at(HOUR), Some(&long)) };
     book.write(&vec![wild; 100]);
     let rows = asked(&path, By::Model);
-    assert_eq!((rows[0].prompt, rows[0].requests, book.n_lost), (Some(100 << 40), 100, 0));
+    assert_eq!((rows[0].prompt, rows[0].requests, book.n_lost()), (Some(100 << 40), 100, 0));
     assert_eq!(rows[0].model.as_deref().map(str::len), Some(256));
 }
 
