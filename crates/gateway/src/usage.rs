@@ -8,6 +8,7 @@
 //! * Every request that a model would answer gives exactly one record, refused ones included.
 //! * What the engine did not count is unknown, never 0.
 //! * The outlet never holds a request up: when it is full, records are lost, which is said once and counted.
+mod line;
 mod sink;
 mod tap;
 #[cfg(test)]
@@ -105,6 +106,11 @@ impl Recorder {
         Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), sink }))
     }
 
+    /// The request's id.
+    pub(crate) fn request(&self) -> String {
+        self.0.record.lock().unwrap_or_else(PoisonError::into_inner).request.clone()
+    }
+
     fn write(&self, change: impl FnOnce(&mut UsageRecord)) {
         change(&mut self.0.record.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -167,6 +173,12 @@ impl Recorder {
 impl Drop for Draft {
     fn drop(&mut self) {
         let record = self.record.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
-        self.sink.take(UsageRecord { took: self.began.elapsed(), ..record });
+        let record = UsageRecord { took: self.began.elapsed(), ..record };
+        line::tell(&record);
+        self.sink.take(record);
     }
+}
+
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,6 +11,7 @@ mod denial;
 mod errors;
 mod failing;
 mod first_requests;
+mod followed;
 mod headers;
 mod health;
 mod hostile;

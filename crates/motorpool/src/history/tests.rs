@@ -115,6 +115,19 @@ fn a_file_of_a_later_version_is_left_alone_and_what_cannot_be_written_is_counted
 }
 
 #[test]
+fn what_a_disk_does_not_take_in_time_is_lost_and_counted_and_later_rows_go_again() {
+    let (_folder, path) = place();
+    let mut book = opened(&path, TERMS);
+    let other = Connection::open(&path).expect("open");
+    other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+    book.write(&[record(at(HOUR), Some("a")), record(at(HOUR), Some("a"))]);
+    assert_eq!((book.n_lost(), asked(&path, By::Model).len()), (2, 0));
+    other.execute_batch("COMMIT").expect("ours");
+    book.write(&[record(at(HOUR), Some("b"))]);
+    assert_eq!((book.n_lost(), asked(&path, By::Model)[0].model.as_deref()), (2, Some("b")));
+}
+
+#[test]
 fn a_file_grows_to_its_bound_and_the_oldest_rows_go() {
     let (_folder, path) = place();
     let mut book = opened(&path, Terms { disk: 256 << 10, ..TERMS });
