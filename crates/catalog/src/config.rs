@@ -10,6 +10,7 @@ use crate::{
     names::nearest,
     quantity,
     state::SessionStateSettings,
+    usage::UsageSettings,
 };
 use motorpool_vocab::Bytes;
 use serde::{Deserialize, Deserializer};
@@ -55,6 +56,8 @@ pub struct Config {
     pub defaults: Defaults,
     /// `[log]`: our own log.
     pub log: Log,
+    /// `[usage]`: what of finished requests is kept.
+    pub usage: UsageSettings,
     /// `[engine.<name>]`: what this machine says about an engine, by the manifest's name.
     #[serde(rename = "engine")]
     pub engines: BTreeMap<String, EngineSettings>,

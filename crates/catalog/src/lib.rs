@@ -40,6 +40,7 @@ mod report;
 mod sandbox;
 mod state;
 mod template;
+mod usage;
 
 pub use beside::{DraftModel, SideFile, tensors_that_stay};
 pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, OnCpuFallback, Spillover};
@@ -72,6 +73,7 @@ pub use report::{Heard, Slots};
 pub use sandbox::{Confinement, Place, Sandbox, TcpUse};
 pub use state::{SessionState, SessionStateSettings, StateCall, StateCalls};
 pub use template::{Arg, Template};
+pub use usage::UsageSettings;
 
 /// The configuration `motorpool.toml`. An empty text gives the defaults.
 pub fn parse_config(source: Source<'_>, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {

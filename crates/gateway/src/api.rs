@@ -2,11 +2,13 @@
 //!
 //! Served at every address to our own pages and to programs, and on the control socket; `shutdown` only there. Errors
 //! have OpenAI's shape, so that one client reads both.
+mod denials;
 mod events;
 mod log;
 mod plan;
 mod queue;
 mod residency;
+mod usage;
 mod wire;
 
 pub(crate) use log::{Follow, LogBody};
@@ -75,6 +77,8 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/queue/{id}/move", post(queue::shift))
         .route("/reconcile", post(queue::reconcile))
         .route("/events", get(events::stream))
+        .route("/usage", get(usage::usage))
+        .route("/denials", get(denials::list))
         .route("/plan", post(plan::plan))
         .route("/residency", get(residency::list))
         .route("/residency/plan", post(residency::plan))

@@ -1,7 +1,14 @@
 //! What every request needs: [`Context`].
 use crate::{
-    errors::Failure, keys::Keyring, pull::Pull, retain::BodyStore, settings::GatewaySettings, upstream::Upstream,
-    usage::Outlet,
+    errors::Failure,
+    history::UsageHistory,
+    keys::Keyring,
+    metrics::{Meters, engines::Scraper},
+    pull::Pull,
+    retain::BodyStore,
+    settings::GatewaySettings,
+    upstream::Upstream,
+    usage::Sink,
 };
 use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
 use motorpool_supervisor::PoolHandle;
@@ -33,8 +40,14 @@ pub(crate) struct Context {
     pub(crate) started_at: u64,
     /// Who fetches models' files.
     pub(crate) pull: OnceLock<Pull>,
-    /// Who takes the records of requests.
-    pub(crate) outlet: OnceLock<Outlet>,
+    /// What requests took, counted.
+    pub(crate) meters: Arc<Meters>,
+    /// Who reads what engines measure.
+    pub(crate) scraper: Scraper,
+    /// Where the records of requests go.
+    pub(crate) sink: Arc<Sink>,
+    /// Who knows those of earlier.
+    pub(crate) history: OnceLock<UsageHistory>,
     ids: RequestIds,
 }
 
@@ -48,6 +61,7 @@ struct RequestIds {
 impl Context {
     pub(crate) fn new(handle: PoolHandle, catalog: Arc<Catalog>, settings: GatewaySettings) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let meters = Arc::<Meters>::default();
         Self {
             bodies: BodyStore::new(settings.body_limits()),
             upstream: Upstream::new(settings.limits.connect, settings.limits.first_result),
@@ -56,7 +70,10 @@ impl Context {
             watched: watched(&catalog),
             started_at: now.as_secs(),
             pull: OnceLock::new(),
-            outlet: OnceLock::new(),
+            sink: Arc::new(Sink::new(Arc::clone(&meters))),
+            meters,
+            scraper: Scraper::default(),
+            history: OnceLock::new(),
             ids: RequestIds::default(),
             handle,
             catalog,

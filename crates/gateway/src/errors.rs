@@ -192,6 +192,9 @@ pub enum Failure {
     /// A model's file did not come.
     #[error("{0}")]
     PullFailed(String),
+    /// What earlier requests took cannot be read.
+    #[error("what earlier requests took cannot be read: {0}")]
+    HistoryFailed(String),
     /// Our own fault.
     #[error("internal error: {0}")]
     Internal(&'static str),
@@ -296,6 +299,7 @@ impl Failure {
             Self::NotSupported(_) => (501, "not_supported", INVALID, None, Never),
             Self::VersionNotSupported => (505, "version_not_supported", INVALID, None, Never),
             Self::PullFailed(_) => (502, "pull_failed", SERVER, None, Now),
+            Self::HistoryFailed(_) => (500, "history_failed", SERVER, None, Now),
             Self::Internal(_) => (500, "internal", SERVER, None, Never),
         };
         let status = StatusCode::from_u16(status).expect("every status above is one");
@@ -388,6 +392,7 @@ pub(crate) mod tests {
             (Failure::NotSupported("that"), 501, "not_supported"),
             (Failure::VersionNotSupported, 505, "version_not_supported"),
             (Failure::PullFailed(text()), 502, "pull_failed"),
+            (Failure::HistoryFailed(text()), 500, "history_failed"),
             (Failure::Internal("oops"), 500, "internal"),
         ]
     }

@@ -31,10 +31,7 @@ use hyper::body::Incoming;
 use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 /// Of an error in a foreign form, so much is read.
 const DOCUMENT_BYTES: usize = 64 << 10;
@@ -96,9 +93,15 @@ impl Job {
 
     async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
         let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
-        let asked_at = Instant::now();
-        let lease = context.handle.acquire(ask).await.map_err(|refusal| Attempt::Failed(context.refusal(refusal)))?;
-        let loaded_within = asked_at.elapsed();
+        let waiting = context.meters.wait();
+        let (lease, loaded_within) = match context.handle.acquire(ask).await {
+            Ok(lease) => (lease, waiting.granted()),
+            Err(refusal) => {
+                let failure = context.refusal(refusal);
+                waiting.refused(failure.verdict().code);
+                return Err(Attempt::Failed(failure));
+            }
+        };
         let to = (lease.spawn(), lease.endpoint());
         let often = if self.upload.is_some() { Often::Once } else { Often::OnceMore };
         let request = |uri| self.request(uri, &lease);
@@ -115,7 +118,7 @@ impl Job {
                 if !(is_slow && matches!(error, SendError::Timeout(Awaited::FirstResult, _))) {
                     lease.vital().failed();
                 }
-                return Err(no_reply(context, &lease, error).await);
+                return Err(self.no_reply(context, &lease, error).await);
             }
         };
         // What it does not offer, it said in words.
@@ -167,7 +170,7 @@ impl Job {
         let limits = &context.settings.limits;
         let first = match next_bytes(&mut body, limits.first_result).await {
             Ok(first) => first,
-            Err(broken) => return Err(died(context, &lease, broken).await),
+            Err(broken) => return Err(self.died(context, &lease, broken).await),
         };
         if must_be_wrapped(&self.caller, &head) {
             let document = begin_of(first, &mut body, limits.between_frames).await;
@@ -225,7 +228,7 @@ impl Job {
                     }
                 }
                 Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
-                Err(broken) => return Err(died(context, &lease, broken).await),
+                Err(broken) => return Err(self.died(context, &lease, broken).await),
             }
         }
     }
@@ -257,7 +260,7 @@ impl Job {
                     return reply.map_err(Attempt::Failed);
                 }
                 Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
-                Err(broken) => return Err(died(context, &lease, broken).await),
+                Err(broken) => return Err(self.died(context, &lease, broken).await),
             };
             if translation.is_whole() {
                 document.extend_from_slice(&bytes);
@@ -276,6 +279,19 @@ impl Job {
                 }
             }
         }
+    }
+
+    async fn no_reply(&self, context: &Context, lease: &Lease, error: SendError) -> Attempt {
+        let request = &self.asker.holder.request;
+        tracing::info!(request, key = %lease.key(), error = &error as &dyn std::error::Error, "an engine gave no reply");
+        match error {
+            SendError::Timeout(what, within) => Attempt::Failed(Failure::EngineTimeout { what, within }),
+            SendError::Connect(_) | SendError::Closed(_) => after(cause_of_death(&context.handle, lease.spawn()).await),
+        }
+    }
+
+    async fn died(&self, context: &Context, lease: &Lease, broken: Broken) -> Attempt {
+        after(broken.cause(&context.handle, lease, &self.asker.holder.request).await)
     }
 }
 
@@ -315,18 +331,6 @@ fn whole_reply(whole: Assembled) -> Response<ReplyBody> {
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
     response
-}
-
-async fn no_reply(context: &Context, lease: &Lease, error: SendError) -> Attempt {
-    tracing::info!(key = %lease.key(), error = &error as &dyn std::error::Error, "an engine gave no reply");
-    match error {
-        SendError::Timeout(what, within) => Attempt::Failed(Failure::EngineTimeout { what, within }),
-        SendError::Connect(_) | SendError::Closed(_) => after(cause_of_death(&context.handle, lease.spawn()).await),
-    }
-}
-
-async fn died(context: &Context, lease: &Lease, broken: Broken) -> Attempt {
-    after(broken.cause(&context.handle, lease).await)
 }
 
 /// Only an engine that died by itself is tried again (supervisor.md §3, "a crash in service"): what was stopped was stopped

@@ -54,6 +54,13 @@ pub fn request_id(request: &HeaderMap, fresh: impl FnOnce() -> String) -> Header
         .unwrap_or_else(|| HeaderValue::from_str(&fresh()).expect("ids of our own are visible ASCII"))
 }
 
+/// Has an engine told which request this is, as everybody else is.
+pub fn name_request(to_engine: &mut HeaderMap, id: &str) {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        to_engine.insert("x-request-id", id);
+    }
+}
+
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(&name.as_str())
 }

@@ -175,11 +175,13 @@ fn job_of(
     let recorder = head.extensions.get::<Recorder>().cloned();
     let recorder = recorder.ok_or(Failure::Internal("a request without a record"))?;
     recorder.is_for(model.id.as_str());
+    let mut headers = headers::to_engine(&head.headers, |name| manifest.passes_header(name));
+    headers::name_request(&mut headers, &asker.holder.request);
     Ok(Job {
         model: model.id.clone(),
         method: head.method.clone(),
         path_and_query: head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
-        headers: headers::to_engine(&head.headers, |name| manifest.passes_header(name)),
+        headers,
         body: Arc::clone(&received.body),
         splice: Splice::untouched(received.body.len()),
         reply: Reply::AsItIs,

@@ -35,10 +35,12 @@ mod body;
 mod context;
 mod control;
 mod exchange;
+mod history;
 mod inference;
 pub mod keys;
 mod listen;
 mod loading;
+mod metrics;
 mod models;
 pub mod multipart;
 mod need;
@@ -62,6 +64,7 @@ mod wire;
 
 pub use api::Outlooks;
 use context::Context;
+pub use history::{By, Question, Remembering, UsageHistory, UsageRow};
 pub use keys::KeysNeeded;
 use listen::Doorkeeper;
 pub use listen::Listener;
@@ -97,7 +100,12 @@ impl Gateway {
 
     /// From now on `outlet` gets one record for each request to a model. One that is full loses some.
     pub fn records_to(&self, outlet: Outlet) {
-        let _ = self.context.outlet.set(outlet);
+        self.context.sink.open(outlet);
+    }
+
+    /// From now on `history` answers what earlier requests took; without it nobody does.
+    pub fn remembers_with(&self, history: UsageHistory) {
+        let _ = self.context.history.set(history);
     }
 
     /// Notified when somebody asks on the control socket that the server end. Whoever owns the server does it.
@@ -108,6 +116,10 @@ impl Gateway {
     /// Serves on `listeners` until `stop` says `true`, or its sender is gone; then takes nothing new and returns when the
     /// last connection has ended.
     pub async fn serve(self, listeners: Vec<Listener>, stop: watch::Receiver<bool>) {
+        // Ends with this.
+        let mut reading = JoinSet::new();
+        let context = Arc::clone(&self.context);
+        reading.spawn(async move { context.scraper.run(context.handle.clone(), context.upstream.clone()).await });
         let management = api::router(Arc::clone(&self.context));
         let service = Service { context: self.context, management };
         let keeper = Arc::new(Doorkeeper::new(service, stop));

@@ -41,12 +41,13 @@ pub(crate) enum Broken {
 
 impl Broken {
     /// Why, when the engine's end is known.
-    pub(crate) async fn cause(self, handle: &PoolHandle, lease: &Lease) -> Failure {
+    pub(crate) async fn cause(self, handle: &PoolHandle, lease: &Lease, request: &str) -> Failure {
         lease.vital().failed();
         match self {
             Self::Silent(within) => Failure::EngineTimeout { what: Awaited::NextFrame, within },
             Self::Cut(error) => {
-                tracing::info!(key = %lease.key(), error = &error as &dyn std::error::Error, "an engine's reply broke off");
+                let key = lease.key();
+                tracing::info!(request, %key, error = &error as &dyn std::error::Error, "an engine's reply broke off");
                 cause_of_death(handle, lease.spawn()).await
             }
         }
@@ -204,10 +205,10 @@ impl Relay {
     /// The upstream is closed; what it died of is asked.
     fn begin_dying(&mut self, broken: Broken) {
         let lease = self.lease.take();
-        let handle = self.handle.clone();
+        let (handle, request) = (self.handle.clone(), self.tap.recorder().request());
         self.state = State::Dying(Box::pin(async move {
             match lease {
-                Some(lease) => broken.cause(&handle, &lease).await,
+                Some(lease) => broken.cause(&handle, &lease, &request).await,
                 None => broken.cause_outside(),
             }
         }));

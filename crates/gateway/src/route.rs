@@ -30,6 +30,8 @@ pub(crate) enum Route<'a> {
     Properties,
     /// Our own interface.
     Management,
+    /// What there is to measure.
+    Metrics,
     /// Whether the loop turns.
     Health,
     /// Whether requests make sense yet.
@@ -189,6 +191,7 @@ fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
         "/props" => (Route::Properties, GET),
         "/health" | "/v1/health" => (Route::Health, GET),
         "/ready" => (Route::Ready, GET),
+        "/metrics" => (Route::Metrics, GET),
         "/models/load" => (Route::Control(Control::Load), POST),
         "/models/unload" => (Route::Control(Control::Unload), POST),
         "/running" => (Route::Control(Control::Running), GET),
@@ -285,6 +288,8 @@ mod tests {
             ("GET", "/v1/models/org/m", Ok("Model(\"org/m\")")),
             ("GET", "/health", Ok("Health")),
             ("GET", "/ready", Ok("Ready")),
+            ("HEAD", "/metrics", Ok("Metrics")),
+            ("POST", "/metrics", Err("method_not_allowed")),
             ("POST", "/m/a%2Fb/v1/x", Ok("Raw(\"a%2Fb/v1/x\")")),
             ("GET", "/api/motorpool/v1/status", Ok("Management")),
             ("OPTIONS", "/v1/models", Ok("Options(\"GET, HEAD, OPTIONS\")")),

@@ -8,7 +8,7 @@ use crate::{
     headers,
     inference::{by_form, by_path, by_table},
     keys::{NOT_ITS_MODEL, Place, Rights, Visitor},
-    models,
+    metrics, models,
     need::area_of,
     ollama,
     origin::{self, Asker},
@@ -122,6 +122,7 @@ impl Service {
                 };
                 Ok(json(StatusCode::OK, &row))
             }
+            Route::Metrics => Ok(metrics::answer(context, request.headers()).await),
             Route::Health if context.handle.is_turning() => Ok(state(StatusCode::OK, "ok")),
             Route::Health => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "stuck")),
             Route::Ready if !context.handle.is_open() => Ok(state(StatusCode::SERVICE_UNAVAILABLE, "stopping")),
@@ -142,7 +143,7 @@ impl Service {
     where
         A: Future<Output = Result<Response<ReplyBody>, Failure>> + Send + 'a,
     {
-        let recorder = Recorder::new(self.context.outlet.get().cloned(), id, request.uri().path());
+        let recorder = Recorder::new(Arc::clone(&self.context.sink), id, request.uri().path());
         recorder.is_by(request.extensions().get::<Rights>().map(Rights::name));
         request.extensions_mut().insert(recorder.clone());
         let answered = match place_of(&request) {

@@ -7,7 +7,9 @@
 //!
 //! * Every request that a model would answer gives exactly one record, refused ones included.
 //! * What the engine did not count is unknown, never 0.
-//! * The outlet never holds a request up: when it is full, the record is lost, and that is logged.
+//! * The outlet never holds a request up: when it is full, records are lost, which is said once and counted.
+mod line;
+mod sink;
 mod tap;
 #[cfg(test)]
 mod tests;
@@ -16,10 +18,11 @@ mod watched;
 use crate::errors::Failure;
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 use tokio::sync::mpsc;
 
+pub(crate) use sink::Sink;
 pub(crate) use tap::Tap;
 pub(crate) use watched::watched;
 
@@ -50,12 +53,16 @@ pub struct Tokens {
 /// What one request took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsageRecord {
+    /// When its head had come, by the clock on the wall.
+    pub at: SystemTime,
     /// Its id.
     pub request: String,
     /// The path it came by, without query.
     pub path: String,
     /// Its model, once that was known; one of somebody else's server as `server/model`.
     pub model: Option<String>,
+    /// The server of somebody else's that has it, by its id.
+    pub server: Option<String>,
     /// The name of its key, if it came with one.
     pub key: Option<Arc<str>>,
     /// What was counted.
@@ -79,22 +86,29 @@ pub(crate) struct Recorder(Arc<Draft>);
 struct Draft {
     began: Instant,
     record: Mutex<UsageRecord>,
-    outlet: Option<Outlet>,
+    sink: Arc<Sink>,
 }
 
 impl Recorder {
-    pub(crate) fn new(outlet: Option<Outlet>, request: &str, path: &str) -> Self {
+    pub(crate) fn new(sink: Arc<Sink>, request: &str, path: &str) -> Self {
         let record = UsageRecord {
+            at: SystemTime::now(),
             request: request.to_owned(),
             path: path.to_owned(),
             model: None,
+            server: None,
             key: None,
             tokens: Tokens::default(),
             first_result_within: None,
             took: Duration::ZERO,
             outcome: Outcome::Aborted,
         };
-        Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), outlet }))
+        Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), sink }))
+    }
+
+    /// The request's id.
+    pub(crate) fn request(&self) -> String {
+        self.0.record.lock().unwrap_or_else(PoisonError::into_inner).request.clone()
     }
 
     fn write(&self, change: impl FnOnce(&mut UsageRecord)) {
@@ -107,6 +121,14 @@ impl Recorder {
 
     pub(crate) fn is_for(&self, model: &str) {
         self.write(|record| record.model = Some(model.to_owned()));
+    }
+
+    /// It is for a model of a server of somebody else's.
+    pub(crate) fn is_for_foreign(&self, server: &str, model: &str) {
+        self.write(|record| {
+            record.server = Some(server.to_owned());
+            record.model = Some(model.to_owned());
+        });
     }
 
     /// The engine has given something.
@@ -150,10 +172,13 @@ impl Recorder {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let Some(outlet) = &self.outlet else { return };
         let record = self.record.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
-        if outlet.try_send(UsageRecord { took: self.began.elapsed(), ..record }).is_err() {
-            tracing::warn!("nobody takes the records of requests: one is lost");
-        }
+        let record = UsageRecord { took: self.began.elapsed(), ..record };
+        line::tell(&record);
+        self.sink.take(record);
     }
+}
+
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

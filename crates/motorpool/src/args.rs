@@ -91,6 +91,8 @@ pub(crate) enum Command {
     },
     /// Show what happened in the pool, the oldest that is kept first
     Events(Events),
+    /// Show what requests took: tokens, time, failures; by hour, day, model or key
+    Usage(crate::commands::usage::Usage),
     /// Show what a model's engine said; without a running pool, what the last one wrote down
     Logs(Logs),
     /// Show what models would take, and whether they fit side by side; changes nothing
@@ -147,6 +149,7 @@ impl Command {
             | Self::Queue { .. }
             | Self::Residency { .. }
             | Self::Events(_)
+            | Self::Usage(_)
             | Self::Logs(_) => false,
         }
     }

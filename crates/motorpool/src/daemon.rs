@@ -16,6 +16,7 @@ use crate::{
     engine::{self, calibrate::calibration_of, devices::Keep, discover},
     exit::{Exit, Failure, chain},
     external::{self, Externals},
+    history::History,
     host,
     listen::{self, Bound},
     log, machine,
@@ -263,6 +264,8 @@ pub(crate) struct Daemon {
     handle: PoolHandle,
     externals: Externals,
     gateway: JoinHandle<()>,
+    /// What requests took, if it is kept.
+    history: Option<History>,
     stop: watch::Sender<bool>,
     /// Somebody on the control socket wants us to end.
     asked: Arc<Notify>,
@@ -305,6 +308,11 @@ impl Daemon {
         };
         let gateway = Gateway::new(handle.clone(), settings.catalog.clone(), told);
         gateway.pulls_with(puller(dirs, settings));
+        let history = History::open(&dirs.state, &settings.config.usage).map(|(outlet, history)| {
+            gateway.records_to(outlet);
+            gateway.remembers_with(history.answers());
+            history
+        });
         let asked = gateway.shutdown_asked();
         let gateway = tokio::spawn(gateway.serve(listeners, stopped));
         for address in &addresses {
@@ -317,7 +325,7 @@ impl Daemon {
         }
         let notifier = Notifier::begin(&handle, &addresses);
         let grace = settings.config.shutdown.grace;
-        Ok(Self { handle, externals, gateway, stop, asked, addresses, control, grace, notifier })
+        Ok(Self { handle, externals, gateway, history, stop, asked, addresses, control, grace, notifier })
     }
 
     /// Where it serves, as people write it.
@@ -365,7 +373,14 @@ impl Daemon {
         }
         let _ = self.stop.send(true);
         let _ = fs::remove_file(&self.control);
-        let _ = tokio::time::timeout(LAST_BYTES_WITHIN, self.gateway).await;
+        let mut gateway = self.gateway;
+        if tokio::time::timeout(LAST_BYTES_WITHIN, &mut gateway).await.is_err() {
+            // It keeps the way to the history open.
+            gateway.abort();
+        }
+        if let Some(history) = self.history {
+            history.close().await;
+        }
         // Nobody asks for anything any more, so nothing is loaded again behind us.
         self.externals.leave().await;
     }

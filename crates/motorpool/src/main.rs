@@ -10,6 +10,7 @@ mod engine;
 mod exit;
 mod external;
 mod fetch;
+mod history;
 mod host;
 mod listen;
 mod log;

@@ -4,7 +4,7 @@ use crate::{
     Lease, PoolHandle,
     handle::{Post, Shared, open_handle},
 };
-use motorpool_pool::{Ask, Grant, Input, Refusal, RequestId};
+use motorpool_pool::{Ask, Denial, Grant, Input, Refusal, RequestId};
 use motorpool_vocab::{EngineKey, ExitRecord, Snapshot};
 use std::{path::PathBuf, sync::Arc};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -76,13 +76,20 @@ impl Detached {
             Some(Post::Load { ask, answer, .. }) => Told::Load(ask, answer),
             Some(Post::Input(Input::Cancel { id })) => Told::Cancelled(id),
             Some(Post::Input(Input::Left { id, .. })) => Told::Left(id),
-            Some(Post::Input(_) | Post::Consider { .. } | Post::Operate { .. }) | None => Told::Other,
+            Some(Post::Input(_) | Post::Consider { .. } | Post::Operate { .. } | Post::Echo { .. }) | None => {
+                Told::Other
+            }
         }
     }
 
     /// How a child ended.
     pub fn remember(&self, exit: ExitRecord) {
         self.shared.remember(exit);
+    }
+
+    /// A build was refused.
+    pub fn deny(&self, denial: Denial) {
+        self.shared.deny(denial);
     }
 
     /// What the handle shows from now on.

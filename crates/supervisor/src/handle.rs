@@ -7,11 +7,15 @@
 //!
 //! Whoever stops waiting is taken out by a guard's drop. A lease that was granted to somebody who left is dropped
 //! with the answer that nobody took, and so given back like any other.
-use crate::feed::{Feed, KEPT, Since};
+use crate::{
+    denials::{Denials, Denied},
+    feed::{Feed, KEPT, Since},
+    tally::Tally,
+};
 use arc_swap::ArcSwap;
 use motorpool_catalog::Model;
 use motorpool_pool::{
-    Answer, Ask, Direction, Force, Grant, Held, Input, Outlook, Reconciled, Refusal, RequestId, Want,
+    Answer, Ask, Denial, Direction, Force, Grant, Held, Input, Outlook, Reconciled, Refusal, RequestId, Want,
 };
 use motorpool_vocab::{
     Endpoint, EngineKey, EntryView, Event, EventKind, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView,
@@ -25,7 +29,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -45,6 +49,8 @@ pub(crate) enum Post {
     Load { id: RequestId, ask: Ask, answer: oneshot::Sender<Result<EngineKey, Refusal>> },
     /// Somebody wants to know what would become of these launches.
     Consider { id: RequestId, launches: Vec<(EngineKey, Arc<Model>)>, answer: oneshot::Sender<Answer> },
+    /// Nothing, sent then: how long it takes is how far behind the loop is.
+    Echo { sent: tokio::time::Instant },
     /// An operator asks.
     Operate { id: RequestId, input: Input, answer: oneshot::Sender<Answer> },
 }
@@ -67,6 +73,8 @@ pub(crate) struct Shared {
     settled: AtomicBool,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     exits: Mutex<VecDeque<ExitRecord>>,
+    denials: Mutex<Denials>,
+    tally: Mutex<Tally>,
     logs: PathBuf,
 }
 
@@ -82,6 +90,8 @@ impl Shared {
             settled: AtomicBool::new(false),
             snapshots,
             exits: Mutex::new(VecDeque::new()),
+            denials: Mutex::default(),
+            tally: Mutex::default(),
             logs,
         };
         (Arc::new(shared), sender)
@@ -95,8 +105,9 @@ impl Shared {
         self.settled.store(true, Ordering::Release);
     }
 
-    /// Shows an event to whoever listens, and keeps it for a while.
+    /// Counts an event, shows it to whoever listens, and keeps it for a while.
     pub(crate) fn publish(&self, event: Event) {
+        self.tally.lock().on_event(&event.kind);
         let mut kept = self.kept.lock();
         if kept.len() == KEPT {
             kept.pop_front();
@@ -116,6 +127,16 @@ impl Shared {
             exits.pop_front();
         }
         exits.push_back(exit);
+    }
+
+    pub(crate) fn deny(&self, denial: Denial) {
+        self.tally.lock().on_denial(&denial);
+        self.denials.lock().keep(Denied { at: SystemTime::now(), denial });
+    }
+
+    /// A word to the loop took so long.
+    pub(crate) fn lagged(&self, lag: Duration) {
+        self.tally.lock().lagged(lag);
     }
 
     /// The log of `key`.
@@ -341,6 +362,23 @@ impl PoolHandle {
             }
         };
         tokio::time::timeout(within, next).await.ok().flatten()
+    }
+
+    /// The last refused builds with their proof, the newest first.
+    pub fn denials(&self) -> Vec<Denied> {
+        self.shared.denials.lock().newest()
+    }
+
+    /// What happened since the start, counted.
+    pub fn tally(&self) -> Tally {
+        self.shared.tally.lock().clone()
+    }
+
+    /// The engines that requests may enter, and where they answer.
+    pub fn endpoints(&self) -> Vec<(EngineKey, Spawn, Endpoint)> {
+        let warm = self.shared.warm.load();
+        let grants = warm.values().flatten();
+        grants.map(|grant| (grant.key.clone(), grant.spawn, grant.endpoint.clone())).collect()
     }
 
     /// Whether the loop turned within the last 5 s, as it does every second with nothing to do.

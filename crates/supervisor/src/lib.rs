@@ -33,6 +33,7 @@ mod beside;
 mod cards;
 mod cgroup;
 mod check;
+mod denials;
 #[cfg(feature = "detached")]
 mod detached;
 mod driver;
@@ -70,12 +71,14 @@ mod shelf;
 mod shell;
 mod state_files;
 mod sys;
+mod tally;
 mod toll;
 mod turns;
 mod vigil;
 mod wire;
 
 pub use check::{Calibrate, Checker, Discover, Locate};
+pub use denials::Denied;
 #[cfg(feature = "detached")]
 pub use detached::{Detached, Told, Wish};
 pub use drivers::{Drivers, Sighted};
@@ -97,4 +100,5 @@ pub use servers::LocalServer;
 pub use settings::{OnDenial, Settings, start};
 pub use settle::Leftover;
 pub use sys::landlock_version;
+pub use tally::{CONSTRAINTS, DrainOutcome, Tally};
 pub use vigil::ProbeTimes;

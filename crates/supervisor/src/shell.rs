@@ -15,9 +15,11 @@ use crate::{
 use motorpool_catalog::Model;
 use motorpool_devices::now;
 use motorpool_pool::{
-    Action, Answer, Build, BuildId, Facts, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault,
+    Action, Answer, Ask, Build, BuildId, Facts, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault,
 };
-use motorpool_vocab::{EngineKey, Event, EventKind, ExitRecord, ExternalNotice, FailureClass, Now, Snapshot, Spawn};
+use motorpool_vocab::{
+    EngineKey, Event, EventKind, ExitRecord, ExternalNotice, FailureClass, ModelId, Now, Snapshot, Spawn,
+};
 use std::{
     collections::{BTreeSet, HashMap},
     pin::pin,
@@ -37,9 +39,31 @@ const SHOWN_WITHIN: Duration = Duration::from_millis(100);
 
 /// Who waits for an answer.
 enum Asker {
-    Lease(oneshot::Sender<Result<Lease, Refusal>>, Option<Notices>),
-    Load(oneshot::Sender<Result<EngineKey, Refusal>>),
+    Lease(Wish, oneshot::Sender<Result<Lease, Refusal>>, Option<Notices>),
+    Load(Wish, oneshot::Sender<Result<EngineKey, Refusal>>),
     Operator(oneshot::Sender<Answer>),
+}
+
+/// What somebody wants, for the lines of the log about it.
+struct Wish {
+    model: ModelId,
+    /// The id of the request; empty when an operator wants it.
+    request: String,
+}
+
+impl Wish {
+    fn of(ask: &Ask) -> Self {
+        Self { model: ask.model.clone(), request: ask.holder.request.clone() }
+    }
+}
+
+impl Asker {
+    fn wish(&self) -> Option<&Wish> {
+        match self {
+            Self::Lease(wish, ..) | Self::Load(wish, _) => Some(wish),
+            Self::Operator(_) => None,
+        }
+    }
 }
 
 pub(crate) struct Shell {
@@ -86,6 +110,7 @@ impl Shell {
         // Ends with this loop.
         let mut meter = JoinSet::new();
         let Workshop { meter: of_trees, lookout, .. } = &*self.workshop;
+        meter.spawn(echo(self.inbox.clone()));
         meter.spawn(Arc::clone(of_trees).run(self.inbox.clone()));
         meter.spawn(Arc::clone(lookout).run(Arc::clone(of_trees), self.inbox.clone()));
         while let Some(post) = self.next().await {
@@ -135,12 +160,17 @@ impl Shell {
         }
         let input = match post {
             Post::Input(input) => input,
+            Post::Echo { sent } => {
+                self.outside.shared.lagged(sent.elapsed());
+                // It came in the place of one.
+                Input::Tick
+            }
             Post::Lease { id, ask, answer, notices } => {
-                self.askers.insert(id, Asker::Lease(answer, notices));
+                self.askers.insert(id, Asker::Lease(Wish::of(&ask), answer, notices));
                 Input::Acquire { id, ask }
             }
             Post::Load { id, ask, answer } => {
-                self.askers.insert(id, Asker::Load(answer));
+                self.askers.insert(id, Asker::Load(Wish::of(&ask), answer));
                 Input::Acquire { id, ask }
             }
             Post::Consider { id, launches, answer } => {
@@ -196,15 +226,22 @@ impl Shell {
             }),
             Action::Grant { id, grant } => self.grant(id, grant),
             Action::Loaded { id, key } => {
-                if let Some(Asker::Load(answer)) = self.askers.remove(&id) {
+                if let Some(Asker::Load(_, answer)) = self.askers.remove(&id) {
                     // One who left meanwhile wants no answer; the same below.
                     let _ = answer.send(Ok(key));
                 }
             }
             Action::Refuse { id, refusal } => self.refuse(id, refusal),
             Action::Notice { id, holders } => {
-                tracing::info!(request = id.0, n_holders = holders.len(), "a request waits for others to finish");
-                if let Some(Asker::Lease(_, Some(notices))) = self.askers.get(&id) {
+                let asker = self.askers.get(&id);
+                let request = asker.and_then(Asker::wish).map(|wish| wish.request.as_str());
+                tracing::info!(
+                    request,
+                    ticket = id.0,
+                    n_holders = holders.len(),
+                    "a request waits for others to finish"
+                );
+                if let Some(Asker::Lease(_, _, Some(notices))) = asker {
                     let _ = notices.send(holders);
                 }
             }
@@ -215,7 +252,11 @@ impl Shell {
             }
             Action::Learn { about, experience } => self.outside.notebook.learn(about, experience),
             Action::Publish(event) => self.outside.publish(event),
-            Action::Deny(denial) => (self.outside.on_denial)(&denial),
+            Action::Deny(denial) => {
+                (self.outside.on_denial)(&denial);
+                tracing::info!(key = %denial.key, request = self.cause_of(&denial.key), "a build was refused");
+                self.outside.shared.deny(denial);
+            }
         }
     }
 
@@ -255,6 +296,8 @@ impl Shell {
     }
 
     fn start(&mut self, spawn: Spawn, launch: Arc<Launch>) {
+        let key = &launch.key;
+        tracing::info!(%key, %spawn, request = self.cause_of(key), "starting");
         let (commands, driver) = Driver::new(spawn, launch, &self.workshop, self.inbox.clone());
         self.drivers.insert(spawn, commands);
         let log = self.outside.shared.log_path(driver.key());
@@ -289,7 +332,8 @@ impl Shell {
         let Some(inbox) = self.inbox.upgrade() else { return };
         let back = grant.slot.zip(grant.returning.clone());
         let lease = Lease::new(id, grant, inbox);
-        let Some(Asker::Lease(answer, _)) = self.askers.remove(&id) else { return };
+        let Some(Asker::Lease(wish, answer, _)) = self.askers.remove(&id) else { return };
+        tracing::debug!(request = wish.request, key = %lease.key(), spawn = %lease.spawn(), "granted");
         let Some((slot, session)) = back else { return drop(answer.send(Ok(lease))) };
         let (done, read) = oneshot::channel();
         self.command(lease.spawn(), Command::ReadBack { slot, session, done });
@@ -299,7 +343,17 @@ impl Shell {
         });
     }
 
+    /// The request that waits longest for an engine of this model, and so has it started.
+    fn cause_of(&self, key: &EngineKey) -> Option<&str> {
+        let wishes = self.askers.iter().filter_map(|(id, asker)| Some((id, asker.wish()?)));
+        let those = wishes.filter(|(_, wish)| wish.model == *key.model() && !wish.request.is_empty());
+        those.min_by_key(|(id, _)| **id).map(|(_, wish)| wish.request.as_str())
+    }
+
     fn refuse(&mut self, id: RequestId, refusal: Refusal) {
+        if let Some(wish) = self.askers.get(&id).and_then(Asker::wish) {
+            tracing::debug!(request = wish.request, model = %wish.model, %refusal, "refused");
+        }
         if let Refusal::EngineBusy { key, within } = &refusal {
             // Harnesses count this line, as they do those of denials.
             tracing::warn!(
@@ -308,8 +362,8 @@ impl Shell {
             );
         }
         match self.askers.remove(&id) {
-            Some(Asker::Lease(answer, _)) => drop(answer.send(Err(refusal))),
-            Some(Asker::Load(answer)) => drop(answer.send(Err(refusal))),
+            Some(Asker::Lease(_, answer, _)) => drop(answer.send(Err(refusal))),
+            Some(Asker::Load(_, answer)) => drop(answer.send(Err(refusal))),
             Some(Asker::Operator(_)) | None => {}
         }
     }
@@ -420,6 +474,15 @@ fn log_event(kind: &EventKind) {
         | EventKind::Released { .. }
         | EventKind::CapacityDenied { .. }
         | EventKind::ContextDenied { .. } => {}
+    }
+}
+
+/// Sends the loop something to measure how far behind it is.
+async fn echo(inbox: mpsc::WeakUnboundedSender<Post>) {
+    loop {
+        sleep(HEARTBEAT).await;
+        let Some(inbox) = inbox.upgrade() else { return };
+        let _ = inbox.send(Post::Echo { sent: Instant::now() });
     }
 }
 

@@ -80,6 +80,7 @@ pub const RESERVED: &[(&str, &[&str])] = &[
     ("etcetera", &["motorpool"]),
     ("indicatif", &["motorpool"]),
     ("nvml-wrapper", &["devices"]),
+    ("prometheus-client", &["gateway"]),
     ("rusqlite", &["motorpool", "supervisor"]),
     ("sd-notify", &["motorpool"]),
     ("sysinfo", &["devices"]),
@@ -104,6 +105,7 @@ pub const TOP_LEVEL: &[&str] = &[
     "docs",
     "engines",
     "fuzz",
+    "packaging",
     "tests",
 ];
 

@@ -106,6 +106,11 @@ async fn langchain_is_served() {
 }
 
 #[tokio::test]
+async fn prometheus_reads_what_is_measured() {
+    is_served("prometheus_python.py").await;
+}
+
+#[tokio::test]
 async fn litellm_is_served() {
     is_served("litellm_python.py").await;
 }

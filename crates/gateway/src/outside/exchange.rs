@@ -60,6 +60,7 @@ pub(crate) async fn by_table(
     let found = received.found.unwrap_or_default();
     let mut headers = headers::to_engine(&head.headers, motorpool_catalog::always_passes);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers::name_request(&mut headers, &asker.holder.request);
     let after = match served.way {
         Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
         _ => CommitAfter::Never,
@@ -67,7 +68,7 @@ pub(crate) async fn by_table(
     let caller = Caller { family: served.family, request: asker.holder.request.as_str().into() };
     let recorder = head.extensions.get::<Recorder>().cloned();
     let recorder = recorder.ok_or(Failure::Internal("a request without a record"))?;
-    recorder.is_for(&to.qualified());
+    recorder.is_for_foreign(&to.outside.config.id, &to.qualified());
     let told = Told { handle: context.handle.clone(), model: None, caller: caller.clone(), recorder: recorder.clone() };
     let (method, path, body) = (head.method, served.path, received.body);
     let job = Job { to, method, path, headers, body, found, caller, recorder };
@@ -86,7 +87,9 @@ impl Job {
             if head.status.is_client_error() || head.status.is_server_error() {
                 let document = begin_of(None, &mut body, limits.between_frames).await;
                 match visit.stay.on_refused(head.status.as_u16(), &document).await {
-                    Ok(Next::Again) => tracing::info!(model = self.to.qualified(), "asked once more"),
+                    Ok(Next::Again) => {
+                        tracing::info!(request = &*self.caller.request, model = self.to.qualified(), "asked once more");
+                    }
                     Ok(Next::Surface) => return self.said_no(head, document),
                     Err(why) => return Err(self.refused(&why)),
                 }
@@ -107,7 +110,12 @@ impl Job {
         match tokio::time::timeout(within, visit.stay.send(request)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
-                tracing::info!(model = self.to.qualified(), error = &error as &dyn std::error::Error, "no reply");
+                tracing::info!(
+                    request = &*self.caller.request,
+                    model = self.to.qualified(),
+                    error = &error as &dyn std::error::Error,
+                    "no reply"
+                );
                 Err(self.failed(&error.to_string()))
             }
             Err(_) => Err(Failure::EngineTimeout { what: Awaited::FirstResult, within }),

@@ -99,7 +99,9 @@ async fn a_key_may_do_what_its_scopes_say() {
         let shown = bearer(key);
         assert_eq!(house.chat(&shown).await.0, chat, "{key}");
         assert_eq!(house.get("/v1/models", &shown).await, models, "{key}");
-        assert_eq!(house.get(status, &shown).await, view, "{key}");
+        for path in [status, "/metrics", "/api/motorpool/v1/usage?by=hour&since=24h", "/api/motorpool/v1/denials"] {
+            assert_eq!(house.get(path, &shown).await, view, "{key} {path}");
+        }
         let path = "/api/motorpool/v1/models/none/load";
         assert_eq!(house.server.post(path, &shown, &json!({})).await.status, change, "{key}");
         // Other people's servers: looked at, planned on, changed.

@@ -3,7 +3,9 @@ use proptest::prelude::*;
 
 fn recorder() -> (Recorder, mpsc::Receiver<UsageRecord>) {
     let (outlet, records) = mpsc::channel(4);
-    (Recorder::new(Some(outlet), "req_1", "/v1/x"), records)
+    let sink = Arc::<Sink>::default();
+    sink.open(outlet);
+    (Recorder::new(sink, "req_1", "/v1/x"), records)
 }
 
 fn tokens_of(text: &str, size: usize) -> Tokens {
@@ -62,6 +64,20 @@ fn what_fails_stays_failed_and_who_says_nothing_was_aborted() {
         recorder.finished();
     };
     assert_eq!(outcome(&failed), Outcome::Failed("shutting_down"));
+}
+
+#[test]
+fn records_that_nobody_takes_are_lost_and_counted_and_later_ones_go_again() {
+    let (outlet, mut records) = mpsc::channel(1);
+    let meters = Arc::<crate::metrics::Meters>::default();
+    let sink = Arc::new(Sink::new(Arc::clone(&meters)));
+    sink.open(outlet);
+    let n_lost = || meters.counts().records_lost;
+    let ended = |id: &str| drop(Recorder::new(Arc::clone(&sink), id, "/"));
+    ["req_1", "req_2", "req_3"].into_iter().for_each(ended);
+    assert_eq!((n_lost(), records.try_recv().expect("the first").request.as_str()), (2, "req_1"));
+    ended("req_4");
+    assert_eq!((n_lost(), records.try_recv().expect("the next").request.as_str()), (2, "req_4"));
 }
 
 proptest! {

@@ -15,6 +15,7 @@ mod run;
 mod serve;
 mod sim;
 mod up;
+pub(crate) mod usage;
 
 use crate::{
     args::{Cli, Command},
@@ -51,6 +52,7 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Queue { command } => queue::perform(&client, out, command).await,
         Command::Residency { command } => residency::perform(&client, out, command).await,
         Command::Events(command) => out::while_read(events::perform(&client, out, command)).await,
+        Command::Usage(command) => usage::perform(&client, out, command).await,
         Command::Sim(command) => sim::perform(out, &command),
         Command::Denials(command) => denials::perform(out, command),
         Command::Plan(command) => plan::plan((&dirs, &client), out, (settings()?, command)).await,
