@@ -3,8 +3,9 @@
 //!
 //! They are files of this machine, read in place: none of them is fetched. Paths and patterns go to engines in lists
 //! separated by commas, so they hold none.
-use crate::quantity::{self, checked};
+use crate::{form, quantity::checked};
 use regex::Regex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 pub(crate) const DEFAULT_GUESSES: u32 = 3;
 
 /// A file beside the model's own.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SideFile {
     /// A file of this machine, never written: an absolute path without a comma.
@@ -21,14 +22,14 @@ pub struct SideFile {
 }
 
 /// A smaller model that guesses what the model will say.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DraftModel {
     /// Its file: a file of this machine, never written, an absolute path without a comma.
     #[serde(deserialize_with = "plain_path")]
     pub file: PathBuf,
     /// Tokens that it guesses at a time, 1 to 64 (3); logits of each are kept.
-    #[serde(default = "default_guesses", deserialize_with = "quantity::whole::<_, 1, 64>")]
+    #[serde(default = "default_guesses", with = "form::Whole::<1, 64>")]
     pub tokens: u32,
 }
 

@@ -5,19 +5,20 @@
 use crate::{
     ConfigError, Fault,
     document::{Origin, Step},
-    quantity,
+    form, quantity,
 };
 use motorpool_vocab::{Bytes, DeviceId};
-use serde::{Deserialize, Deserializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// `[capacity]`: how much memory is ours.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Capacity {
     /// The bound on everything that engines take (`auto`).
     pub budget: Budget,
     /// System memory that is left to others, of any size (0). Of a device: [`Device::reserve`].
-    #[serde(deserialize_with = "quantity::size")]
+    #[serde(with = "form::Size")]
     pub reserve: Bytes,
     /// Whether graphics devices have memory of their own (`auto`).
     pub shape: HostShape,
@@ -28,7 +29,7 @@ pub struct Capacity {
 }
 
 /// What becomes of an engine that computes on the processor against its plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnCpuFallback {
     /// It is stopped before it serves anybody, and its requests are refused with the class `cpu-fallback`.
@@ -49,7 +50,7 @@ pub enum Budget {
 }
 
 /// Whether graphics devices have memory of their own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostShape {
     /// As the machine shows.
@@ -64,7 +65,7 @@ pub enum HostShape {
 }
 
 /// Whether accelerated models side by side may take more than graphics devices hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Spillover {
     /// Off where graphics devices have memory of their own, on elsewhere.
@@ -77,23 +78,24 @@ pub enum Spillover {
 }
 
 /// `[[device]]`: what the operator says of a graphics device.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
     /// An id that outlives reboots (GPU UUID, PCI address), or the engine's own name of it. Visible ASCII without
     /// parentheses and commas; no two devices have the same.
-    #[serde(deserialize_with = "device_id")]
+    #[serde(deserialize_with = "device_id", serialize_with = "form::shown")]
+    #[schemars(with = "String")]
     pub id: DeviceId,
     /// Its memory, above zero.
-    #[serde(deserialize_with = "quantity::some_bytes")]
+    #[serde(with = "form::SomeSize")]
     pub total: Bytes,
     /// What of it is left to others, at most all of it (0).
-    #[serde(default, deserialize_with = "quantity::size")]
+    #[serde(default, with = "form::Size")]
     pub reserve: Bytes,
 }
 
 /// A machine that is described, for plans: this one is not looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DescribedHost {
     /// `[host]`: what the machine has.
@@ -107,11 +109,11 @@ pub struct DescribedHost {
 }
 
 /// `[host]` of a described machine.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostMemory {
     /// System memory, above zero: the smaller of what is built in and what a control group allows.
-    #[serde(deserialize_with = "quantity::some_bytes")]
+    #[serde(with = "form::SomeSize")]
     pub ram: Bytes,
 }
 
@@ -151,6 +153,15 @@ pub(crate) fn device_id<'de, D: Deserializer<'de>>(reader: D) -> Result<DeviceId
             None => Ok(DeviceId(text.into())),
         }
     })
+}
+
+impl Serialize for Budget {
+    fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => writer.serialize_str("auto"),
+            Self::Bytes(size) => writer.serialize_str(&form::size_text(*size)),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Budget {

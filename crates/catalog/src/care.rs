@@ -1,45 +1,46 @@
 //! `[breaker]` and `[health]`: when starts are given up for a while, and when an engine that is ready is.
-use crate::quantity;
-use serde::Deserialize;
+use crate::form;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// When starts of an engine that fail again and again are given up for a while.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerSettings {
     /// After so many failed starts, 0 to 1,000 (3); 0: never.
-    #[serde(deserialize_with = "quantity::whole::<_, 0, 1_000>")]
+    #[serde(with = "form::Whole::<0, 1_000>")]
     pub failures: u32,
     /// Within so long (60 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub within: Duration,
     /// Nothing is started for so long then; requests are answered with 503 (60 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub pause: Duration,
 }
 
 /// When an engine that is ready is asked whether it serves, and when it is stopped because it does not.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthSettings {
     /// One that produced nothing for so long is asked, and again after so long (15 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub every: Duration,
     /// Longest time for the answer (5 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub timeout: Duration,
     /// Longest time for the one inference that is asked of an engine under suspicion, and for the view of its slots (30 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub inference: Duration,
     /// So many questions in a row without an answer make it suspect, 1 to 1,000 (3).
-    #[serde(deserialize_with = "quantity::whole::<_, 1, 1_000>")]
+    #[serde(with = "form::Whole::<1, 1_000>")]
     pub misses: u32,
     /// With all slots taken, so long without a token or progress of a prompt makes it suspect (2 min); as long again there,
     /// or after an inference that was late, and what it serves is cut.
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub silent: Duration,
     /// So many failed requests in a row make it suspect, 0 to 1,000 (3); 0: none do.
-    #[serde(deserialize_with = "quantity::whole::<_, 0, 1_000>")]
+    #[serde(with = "form::Whole::<0, 1_000>")]
     pub failures: u32,
 }
 

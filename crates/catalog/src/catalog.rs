@@ -4,7 +4,7 @@
 //! the most plain characters wins, ties by id. Names are compared as they are, case included.
 use crate::{
     Config, ConfigError, Confinement, Fault, Manifest, Model,
-    document::Step,
+    document::{Origin, Step},
     names::{nearest, nearest_many},
     template::Value,
 };
@@ -58,6 +58,22 @@ impl Catalog {
         }
         catalog.globs.sort_by_key(|(glob, id)| (usize::MAX - plain_chars(glob), id.clone()));
         Ok(catalog)
+    }
+
+    /// Everything that keeps these from being a catalog: whatever is at fault is left out, and the rest looked at again.
+    pub fn faults(mut manifests: Vec<Manifest>, mut models: Vec<Model>) -> Vec<ConfigError> {
+        let mut faults = Vec::new();
+        while let Err(fault) = Self::new(manifests.clone(), models.clone()) {
+            let n_before = manifests.len() + models.len();
+            let is_it = |origin: &Origin| origin.file() == fault.file();
+            manifests.retain(|manifest| !is_it(&manifest.origin));
+            models.retain(|model| !is_it(&model.origin));
+            faults.push(fault);
+            if manifests.len() + models.len() == n_before {
+                break;
+            }
+        }
+        faults
     }
 
     /// The same where the engines that `config` says so of are held to no sandbox.

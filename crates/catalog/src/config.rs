@@ -7,13 +7,15 @@ use crate::{
     care::{BreakerSettings, HealthSettings},
     document::{Origin, Step},
     external::{External, Protect, check_external},
+    form,
     names::nearest,
     quantity,
     state::SessionStateSettings,
     usage::UsageSettings,
 };
 use motorpool_vocab::Bytes;
-use serde::{Deserialize, Deserializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
@@ -22,7 +24,7 @@ use std::{
 };
 
 /// The whole configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// `[server]`: where requests come in.
@@ -87,7 +89,7 @@ impl Config {
 }
 
 /// Where requests come in.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
     /// Addresses to serve on (`127.0.0.1:8790`). An empty list leaves the control socket only.
@@ -101,37 +103,37 @@ pub struct Server {
 }
 
 /// Who waits how long, and who goes first.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSettings {
     /// Which engines go first when room is needed (`demand-lru`).
     pub policy: Policy,
     /// A waiter of this age has busy engines drained for it, whatever protected them; what they serve comes to its end
     /// (60 s).
-    #[serde(deserialize_with = "quantity::duration")]
+    #[serde(with = "form::Time")]
     pub max_wait: Duration,
     /// A fresh engine is not drained before it is so old (10 s).
-    #[serde(deserialize_with = "quantity::duration")]
+    #[serde(with = "form::Time")]
     pub min_residency: Duration,
     /// How long a request waits for others to finish (30 s).
-    #[serde(deserialize_with = "quantity::duration")]
+    #[serde(with = "form::Time")]
     pub drain_wait: Duration,
     /// How long a request waits in all, when somebody watches (10 min); one in the background waits without end.
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub queue_wait: Duration,
     /// One more replica is started for requests that waited so long for a slot (2 s).
-    #[serde(deserialize_with = "quantity::duration")]
+    #[serde(with = "form::Time")]
     pub fan_out_after: Duration,
     /// The highest replica of a model stops after so long without a request (2 min).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub scale_down_after: Duration,
     /// Ambient requests begin after so long without others (3 min); 0: at once.
-    #[serde(deserialize_with = "quantity::duration")]
+    #[serde(with = "form::Time")]
     pub quiet: Duration,
 }
 
 /// What becomes of work that is in the way of others.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvictSettings {
     /// When a busy engine did not drain in time for a request that needs its room (`refuse`).
@@ -139,7 +141,7 @@ pub struct EvictSettings {
 }
 
 /// What happens when a busy engine did not drain in time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDeadline {
     /// Who waited for its room is refused; what it serves goes on.
@@ -150,7 +152,7 @@ pub enum OnDeadline {
 }
 
 /// Which engines go first when room is needed, of those that may go at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// The least demanded lately; of equals the least recently used.
@@ -163,24 +165,24 @@ pub enum Policy {
 }
 
 /// How long an engine may take to become ready.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoadSettings {
     /// Longest time without a sign of life (60 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub stall: Duration,
     /// Longest time in all (30 min).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub cap: Duration,
     /// What becomes of a load that nobody waits for any more (finish).
     pub abandon: Abandon,
     /// How many engines load at a time on each graphics device, and how many in system memory alone, 1 to 64 (1).
-    #[serde(deserialize_with = "quantity::whole::<_, 1, 64>")]
+    #[serde(with = "form::Whole::<1, 64>")]
     pub parallel: u32,
 }
 
 /// What becomes of a load that nobody waits for any more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Abandon {
     /// It goes on: whoever left may come back.
@@ -191,79 +193,79 @@ pub enum Abandon {
 }
 
 /// How an engine is ended.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StopSettings {
     /// From the polite stop to the kill (5 s).
-    #[serde(deserialize_with = "quantity::duration")]
+    #[serde(with = "form::Time")]
     pub polite: Duration,
     /// From the kill until the engine counts as stuck (10 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub kill: Duration,
 }
 
 /// How we end.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shutdown {
     /// How long running requests may go on (30 s).
-    #[serde(deserialize_with = "quantity::duration")]
+    #[serde(with = "form::Time")]
     pub grace: Duration,
 }
 
 /// What a client sees of a load.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Loading {
     /// A stream's head is held back so long, so that a refusal can be an ordinary status (10 s).
-    #[serde(deserialize_with = "quantity::duration")]
+    #[serde(with = "form::Time")]
     pub commit_after: Duration,
 }
 
 /// What one request, and all together, may take.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Largest body of a request (256 MiB).
-    #[serde(deserialize_with = "quantity::some_bytes")]
+    #[serde(with = "form::SomeSize")]
     pub body: Bytes,
     /// What of one body is kept in memory; the rest goes to a file (4 MiB).
-    #[serde(deserialize_with = "quantity::size")]
+    #[serde(with = "form::Size")]
     pub body_memory: Bytes,
     /// What of all bodies is kept in memory (128 MiB).
-    #[serde(deserialize_with = "quantity::size")]
+    #[serde(with = "form::Size")]
     pub bodies_memory: Bytes,
     /// What of all bodies lies in files (4 GiB).
-    #[serde(deserialize_with = "quantity::size")]
+    #[serde(with = "form::Size")]
     pub spool: Bytes,
     /// Requests that wait for one model at a time, 1 to 100,000 (64); the next is answered with 429.
-    #[serde(deserialize_with = "quantity::whole::<_, 1, 100_000>")]
+    #[serde(with = "form::Whole::<1, 100_000>")]
     pub queue_model: u32,
     /// Requests that wait in all at a time, 1 to 1,000,000 (512).
-    #[serde(deserialize_with = "quantity::whole::<_, 1, 1_000_000>")]
+    #[serde(with = "form::Whole::<1, 1_000_000>")]
     pub queue: u32,
     /// Client connections at a time, 1 to 1,000,000 (4096).
-    #[serde(deserialize_with = "quantity::whole::<_, 1, 1_000_000>")]
+    #[serde(with = "form::Whole::<1, 1_000_000>")]
     pub connections: u32,
     /// Largest head of a request (64 KiB).
-    #[serde(deserialize_with = "quantity::some_bytes")]
+    #[serde(with = "form::SomeSize")]
     pub header: Bytes,
     /// A client that takes nothing for so long is gone (60 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub write_stall: Duration,
     /// Longest time to connect to an engine (5 s).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub connect: Duration,
     /// Longest time from a request to an engine's first byte (10 min).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub first_result: Duration,
     /// Longest silence inside an engine's answer (2 min).
-    #[serde(deserialize_with = "quantity::some_time")]
+    #[serde(with = "form::SomeTime")]
     pub between_frames: Duration,
 }
 
 /// What a request leaves open.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Defaults {
     /// Id or alias of the model of a request that names none.
@@ -271,7 +273,7 @@ pub struct Defaults {
 }
 
 /// Our own log.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
     /// The least severe level that is written (`info`).
@@ -281,7 +283,7 @@ pub struct Log {
 }
 
 /// Severity of a log line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// Something broke.
@@ -311,7 +313,7 @@ impl LogLevel {
 }
 
 /// Form of a log line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
@@ -322,7 +324,7 @@ pub enum LogFormat {
 }
 
 /// What this machine says about an engine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineSettings {
     /// Absolute path of the program, used before any that is searched for.

@@ -1,6 +1,7 @@
 //! [`ContextWish`] and [`Profile`]: how long a context a model is to have, as the catalog says it.
 use crate::quantity::Within;
-use serde::{Deserialize, Deserializer, de};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
 
 /// The shortest context, in tokens, that a model may name.
@@ -28,7 +29,7 @@ impl ContextWish {
 }
 
 /// What kind of work a context is planned for when the model names none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Long work with tools: 65,536 tokens or no load; 32,768 on small hosts.

@@ -53,8 +53,16 @@ impl fmt::Debug for Origin {
     }
 }
 
+impl Source<'_> {
+    /// What people see of it: columns are counted there, and a byte order mark is not.
+    pub(crate) fn visible(self) -> Self {
+        let text = self.text.strip_prefix('\u{feff}').unwrap_or(self.text);
+        Self { text, ..self }
+    }
+}
+
 impl Origin {
-    fn new(source: Source<'_>, examples: Examples) -> Self {
+    pub(crate) fn new(source: Source<'_>, examples: Examples) -> Self {
         let Source { file, text } = source;
         Self(Some(Arc::new(Written { file: file.into(), text: text.into(), examples })))
     }
@@ -104,26 +112,35 @@ pub(crate) fn read<T: DeserializeOwned>(
     env: &dyn Fn(&str) -> Option<String>,
     examples: Examples,
 ) -> Result<(T, Origin), ConfigError> {
-    // Columns are counted in what people see: a byte order mark is not.
-    let Source { file, text } = source;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut table = DeTable::parse(text).map_err(|e| syntax(file, text, &e))?;
-    expand::expand(&mut table, text, env).map_err(|(span, fault)| {
-        let example = examples::of(examples, &path_at(table.get_ref(), &span).join("."));
-        ConfigError::at(file, text, span, fault).with_example(example)
-    })?;
+    let source = source.visible();
+    let mut table = DeTable::parse(source.text).map_err(|e| syntax(source, &e))?;
+    if let Some(misplaced) = expand::expand(&mut table, source.text, env).into_iter().next() {
+        return Err(unresolved(source, &table, misplaced, examples));
+    }
     let reader = toml::Deserializer::from(table.clone());
-    let value = T::deserialize(reader).map_err(|e| fault_of(Source { file, text }, &table, &e, examples))?;
-    Ok((value, Origin::new(Source { file, text }, examples)))
+    let value = T::deserialize(reader).map_err(|e| fault_of(source, &table, &e, examples))?;
+    Ok((value, Origin::new(source, examples)))
 }
 
-fn syntax(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
+/// A reference that cannot be resolved.
+pub(crate) fn unresolved(
+    Source { file, text }: Source<'_>,
+    table: &Spanned<DeTable<'_>>,
+    (span, fault): (Range<usize>, Fault),
+    examples: Examples,
+) -> ConfigError {
+    let example = examples::of(examples, &path_at(table.get_ref(), &span).join("."));
+    ConfigError::at(file, text, span, fault).with_example(example)
+}
+
+/// A text that is no TOML.
+pub(crate) fn syntax(Source { file, text }: Source<'_>, error: &toml::de::Error) -> ConfigError {
     let span = error.span().unwrap_or(text.len()..text.len());
     ConfigError::at(file, text, span, Fault::Syntax(format!("no valid TOML: {}", error.message())))
 }
 
 /// The library's error with a place, our words and an example.
-fn fault_of(
+pub(crate) fn fault_of(
     source: Source<'_>,
     table: &Spanned<DeTable<'_>>,
     error: &toml::de::Error,

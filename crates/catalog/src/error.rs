@@ -82,6 +82,23 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// The known name most like what was written, where one is.
+    pub fn nearest(&self) -> Option<&str> {
+        match self {
+            Self::UnknownKey { nearest, .. }
+            | Self::UnknownValue { nearest, .. }
+            | Self::UnknownEngine { nearest, .. } => nearest.as_deref(),
+            Self::Syntax(_)
+            | Self::MissingKey(_)
+            | Self::Value(_)
+            | Self::UnsetVariable(_)
+            | Self::BadVariable(_)
+            | Self::Taken { .. } => None,
+        }
+    }
+}
+
 fn hint(nearest: Option<&str>, known: &[String]) -> String {
     match (nearest, known) {
         (Some(name), _) => format!(", did you mean `{name}`?"),
@@ -133,6 +150,11 @@ impl ConfigError {
     /// What is wrong.
     pub fn fault(&self) -> &Fault {
         &self.0.fault
+    }
+
+    /// A line that is right at that place.
+    pub fn example(&self) -> Option<&'static str> {
+        self.0.example
     }
 }
 

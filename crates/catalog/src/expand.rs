@@ -18,27 +18,29 @@ struct Unresolved {
     fault: Fault,
 }
 
-/// Replaces every reference in every string of `table`, which was parsed from `text`.
-pub(crate) fn expand(table: &mut Spanned<DeTable<'_>>, text: &str, env: Env<'_>) -> Result<(), Misplaced> {
-    in_table(table.get_mut(), text, env)
+/// Replaces every reference in every string of `table`, which was parsed from `text`. Strings with one that cannot be
+/// resolved stay as they are and come back, in the order of the text's tables.
+pub(crate) fn expand(table: &mut Spanned<DeTable<'_>>, text: &str, env: Env<'_>) -> Vec<Misplaced> {
+    let mut misplaced = Vec::new();
+    in_table(table.get_mut(), (text, env), &mut misplaced);
+    misplaced
 }
 
-fn in_table(table: &mut DeTable<'_>, text: &str, env: Env<'_>) -> Result<(), Misplaced> {
-    table.iter_mut().try_for_each(|(_, value)| in_value(value, text, env))
+fn in_table(table: &mut DeTable<'_>, with: (&str, Env<'_>), misplaced: &mut Vec<Misplaced>) {
+    table.iter_mut().for_each(|(_, value)| in_value(value, with, misplaced));
 }
 
-fn in_value(value: &mut Spanned<DeValue<'_>>, text: &str, env: Env<'_>) -> Result<(), Misplaced> {
+fn in_value(value: &mut Spanned<DeValue<'_>>, (text, env): (&str, Env<'_>), misplaced: &mut Vec<Misplaced>) {
     let span = value.span();
     match value.get_mut() {
-        DeValue::String(string) => {
-            if let Some(new) = substitute(string, env).map_err(|u| u.place(text, span))? {
-                *string = Cow::Owned(new);
-            }
-            Ok(())
-        }
-        DeValue::Array(items) => items.iter_mut().try_for_each(|item| in_value(item, text, env)),
-        DeValue::Table(table) => in_table(table, text, env),
-        _ => Ok(()),
+        DeValue::String(string) => match substitute(string, env) {
+            Ok(Some(new)) => *string = Cow::Owned(new),
+            Ok(None) => {}
+            Err(unresolved) => misplaced.push(unresolved.place(text, span)),
+        },
+        DeValue::Array(items) => items.iter_mut().for_each(|item| in_value(item, (text, env), misplaced)),
+        DeValue::Table(table) => in_table(table, (text, env), misplaced),
+        _ => {}
     }
 }
 
@@ -97,6 +99,20 @@ fn resolve<'a>(from: &'a str, env: Env<'_>) -> Result<(String, &'a str), Unresol
             .ok_or_else(|| Unresolved { reference: from[..=end].into(), fault: Fault::UnsetVariable(name.into()) })?,
     };
     Ok((value, &from[end + 1..]))
+}
+
+/// The variables that `text` refers to, in order.
+pub(crate) fn variables(text: &str) -> Vec<String> {
+    let (mut names, mut rest) = (Vec::new(), text);
+    while let Some(at) = rest.find("${") {
+        let is_plain = rest[..at].ends_with('$');
+        rest = &rest[at + 2..];
+        let name = rest.split(['}', ':']).next().unwrap_or_default();
+        if !is_plain && is_name(name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
 }
 
 fn is_name(text: &str) -> bool {

@@ -6,12 +6,15 @@ use crate::{
     ConfigError, Fault,
     catalog::fits,
     document::{Origin, Step},
+    form,
     names::nearest,
     quantity,
+    secret::Secret,
 };
 use motorpool_vocab::ServerUrl;
-use serde::{Deserialize, Deserializer};
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// Longest id of a server, in bytes.
 const ID_BYTES: usize = 64;
@@ -29,7 +32,7 @@ const NOT_HEADERS: [&str; 9] = [
 ];
 
 /// `[[external]]`: one model server that somebody else runs.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct External {
     /// What it is called here: 1 to 64 ASCII letters, digits, `-`, `_` and `.`. No two servers have the same.
@@ -38,7 +41,8 @@ pub struct External {
     /// What it is.
     pub kind: ExternalKind,
     /// Where it is: `http://` or `https://`, a host, perhaps a port and a path; a final `/v1` may be left out.
-    #[serde(deserialize_with = "server_url")]
+    #[serde(deserialize_with = "server_url", serialize_with = "form::shown")]
+    #[schemars(with = "String")]
     pub url: ServerUrl,
     /// Absolute path of a file whose first line is the key that it wants.
     #[serde(default, deserialize_with = "key_file")]
@@ -56,7 +60,7 @@ pub struct External {
     #[serde(default, deserialize_with = "optional_model")]
     pub default_model: Option<String>,
     /// Tokens of context that requests want there, 1 to 16,777,216.
-    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 1, 16_777_216>")]
+    #[serde(default, with = "form::MaybeWhole::<1, 16_777_216>")]
     pub context: Option<u32>,
     /// How long Ollama keeps what we loaded after its last use.
     #[serde(default)]
@@ -76,7 +80,7 @@ pub struct External {
 }
 
 /// What a server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExternalKind {
     /// llama-server without a model of its own.
@@ -89,7 +93,7 @@ pub enum ExternalKind {
 }
 
 /// Who says what is loaded there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExternalLifecycle {
     /// We may load, and evict what we loaded.
@@ -100,7 +104,7 @@ pub enum ExternalLifecycle {
 }
 
 /// Whose model a name means that both sides have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Prefer {
     /// Ours.
@@ -120,44 +124,44 @@ pub enum KeptFor {
 }
 
 /// What LM Studio loads models with: what is left out, it decides.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExternalLoad {
     /// Tokens of context, 1 to 16,777,216.
-    #[serde(deserialize_with = "quantity::optional_whole::<_, 1, 16_777_216>")]
+    #[serde(with = "form::MaybeWhole::<1, 16_777_216>")]
     pub context_length: Option<u32>,
     /// Tokens of one batch, 1 to 16,777,216.
-    #[serde(deserialize_with = "quantity::optional_whole::<_, 1, 16_777_216>")]
+    #[serde(with = "form::MaybeWhole::<1, 16_777_216>")]
     pub eval_batch_size: Option<u32>,
     /// Whether attention is computed the fast way.
     pub flash_attention: Option<bool>,
     /// Experts of one token, 1 to 1,024.
-    #[serde(deserialize_with = "quantity::optional_whole::<_, 1, 1_024>")]
+    #[serde(with = "form::MaybeWhole::<1, 1_024>")]
     pub num_experts: Option<u32>,
     /// Whether what it remembers of a conversation lies on the graphics card.
     pub offload_kv_cache_to_gpu: Option<bool>,
     /// Most tokens of context beside other models, 1 to 16,777,216.
-    #[serde(deserialize_with = "quantity::optional_whole::<_, 1, 16_777_216>")]
+    #[serde(with = "form::MaybeWhole::<1, 16_777_216>")]
     pub context_ceiling: Option<u32>,
 }
 
 /// How long calls to a server may take; what is left out depends on its kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExternalTimeouts {
     /// A look at what it has (a router: 1.5 s, others: 5 s).
-    #[serde(deserialize_with = "some_time")]
+    #[serde(with = "form::MaybeTime")]
     pub look: Option<Duration>,
     /// A load without progress (120 s).
-    #[serde(deserialize_with = "some_time")]
+    #[serde(with = "form::MaybeTime")]
     pub load: Option<Duration>,
     /// From an unload until the model is gone (15 s).
-    #[serde(deserialize_with = "some_time")]
+    #[serde(with = "form::MaybeTime")]
     pub unload: Option<Duration>,
 }
 
 /// `[[protect]]`: a model that goes last, on every server or on one.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Protect {
     /// By id or alias.
@@ -172,7 +176,7 @@ pub struct Protect {
 }
 
 /// For what a model is protected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtectRole {
     /// People talk with it.
@@ -185,16 +189,16 @@ pub enum ProtectRole {
 }
 
 /// Names in which every `*` stands for any characters, none included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Glob(String);
 
 /// The name of a header, in lower case.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct HeaderName(String);
 
-/// What a header says; it may be a secret, so it is not shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct HeaderText(String);
+/// What a header says; it may be a key, so it is not shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeaderText(Secret);
 
 impl External {
     /// Whether a model with these names is offered.
@@ -245,13 +249,7 @@ impl HeaderName {
 impl HeaderText {
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for HeaderText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HeaderText(…)")
+        self.0.reveal()
     }
 }
 
@@ -336,8 +334,13 @@ fn optional_model<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<String>
     some_model(reader).map(Some)
 }
 
-fn some_time<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<Duration>, D::Error> {
-    quantity::some_time(reader).map(Some)
+impl Serialize for KeptFor {
+    fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Ever => writer.serialize_str("-1"),
+            Self::Time(time) => writer.serialize_str(&form::time_text(*time)),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for KeptFor {
@@ -384,7 +387,7 @@ impl<'de> Deserialize<'de> for HeaderText {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         quantity::checked(reader, "what the header says", |text| {
             if text.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {
-                Ok(Self(text.to_owned()))
+                Ok(Self(Secret::new(text)))
             } else {
                 Err("a header holds nothing but visible ASCII and blanks".into())
             }

@@ -27,17 +27,22 @@ mod error;
 mod examples;
 mod expand;
 mod external;
+mod faults;
+mod form;
 mod launch;
 mod listen;
 mod manifest;
 mod model;
 mod names;
 mod parameters;
+mod places;
 mod quantity;
 mod refused;
 mod replicas;
 mod report;
 mod sandbox;
+mod schema;
+mod secret;
 mod state;
 mod template;
 mod usage;
@@ -58,6 +63,8 @@ pub use external::{
     External, ExternalKind, ExternalLifecycle, ExternalLoad, ExternalTimeouts, Glob, HeaderName, HeaderText, KeptFor,
     Prefer, Protect, ProtectRole,
 };
+pub use faults::faults;
+pub use form::{size_text, time_text};
 pub use launch::{Batch, FlashAttention, LaunchValues};
 pub use listen::Listen;
 pub use manifest::{
@@ -66,11 +73,14 @@ pub use manifest::{
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
 pub use parameters::Parameters;
+pub use places::{Written, places};
 pub use quantity::{BudgetText, budget_from_env, duration_from_text};
 pub use refused::{Instead, RefusedArg};
 pub use replicas::{MOST_REPLICAS, Replicas};
 pub use report::{Heard, Slots};
 pub use sandbox::{Confinement, Place, Sandbox, TcpUse};
+pub use schema::{FileKind, schema};
+pub use secret::Secret;
 pub use state::{SessionState, SessionStateSettings, StateCall, StateCalls};
 pub use template::{Arg, Template};
 pub use usage::UsageSettings;

@@ -1,6 +1,6 @@
 //! [`Listen`]: an address to serve on.
 use crate::quantity::checked;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{
     fmt,
     net::{Ipv4Addr, SocketAddr},
@@ -17,6 +17,12 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// An absolute path of at most 107 bytes.
     Unix(PathBuf),
+}
+
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
+        writer.collect_str(self)
+    }
 }
 
 impl<'de> Deserialize<'de> for Listen {

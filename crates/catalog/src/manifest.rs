@@ -13,7 +13,8 @@ use crate::{
 };
 use motorpool_vocab::FailureClass;
 use regex::Regex;
-use serde::{Deserialize, Deserializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// Variables that no engine inherits: they configure an engine behind our back, or speak to our own service manager.
@@ -58,7 +59,7 @@ const NEVER_PASS: &[&str] = &[
 ];
 
 /// An engine, as its manifest describes it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The provider part of engine keys: ASCII letters, digits, `.`, `_`, `-`.
@@ -107,7 +108,7 @@ pub struct Manifest {
 }
 
 /// How an engine's program is found and asked for its version.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
     /// File names to look for, in this order.
@@ -116,6 +117,7 @@ pub struct Program {
     pub version_args: Vec<String>,
     /// Finds the version in what that prints, on either stream: the first group, else the whole match.
     #[serde(deserialize_with = "expression")]
+    #[schemars(with = "String")]
     pub version_pattern: Regex,
     /// Arguments that make it list the graphics devices it can use, as llama-server's `--list-devices` does, and end
     /// with code 0; empty: it cannot.
@@ -124,7 +126,7 @@ pub struct Program {
 }
 
 /// What an engine serves on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// A unix socket of ours.
@@ -134,7 +136,7 @@ pub enum Transport {
 }
 
 /// How an engine shows that it is ready: it answers this path with this status.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ready {
     /// A path to `GET`.
@@ -142,11 +144,12 @@ pub struct Ready {
     pub path: String,
     /// The status that means ready, 100 to 599.
     #[serde(deserialize_with = "status")]
+    #[schemars(range(min = 100, max = 599))]
     pub status: u16,
 }
 
 /// One real inference by capability.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Probes {
     /// For models that generate text.
@@ -158,7 +161,7 @@ pub struct Probes {
 }
 
 /// A request that takes one slot for a moment; any 2xx is a success.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
     /// A path to `POST` to.
@@ -170,7 +173,7 @@ pub struct Probe {
 }
 
 /// How an engine is asked to stop.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
     /// A line for its standard input, tried first.
@@ -180,7 +183,7 @@ pub struct Stop {
 }
 
 /// A signal that asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum StopSignal {
     /// `SIGTERM`.
     #[serde(rename = "SIGTERM")]
@@ -191,7 +194,7 @@ pub enum StopSignal {
 }
 
 /// How an engine reports the progress of a load.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
     /// What a report begins with, at the beginning of a line of standard output.
@@ -201,7 +204,7 @@ pub struct Progress {
 }
 
 /// The form of a progress report, or of a list of slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportKind {
     /// llama-server's.
@@ -209,7 +212,7 @@ pub enum ReportKind {
 }
 
 /// Where an engine shows its slots. Asked at most once a second: each question delays its work.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SlotsView {
     /// A path to `GET`.
@@ -233,14 +236,16 @@ pub struct PathRule {
 pub struct HeaderRule(String);
 
 /// A class of failures by what an engine logs.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogClass {
     /// The class.
     #[serde(deserialize_with = "class")]
+    #[schemars(with = "String", extend("enum" = class_names()))]
     pub class: FailureClass,
     /// Matches a line that proves it.
     #[serde(deserialize_with = "expression")]
+    #[schemars(with = "String")]
     pub pattern: Regex,
 }
 
@@ -276,7 +281,7 @@ impl Manifest {
     }
 
     /// Why a flag of a model's `extra_args` is refused, if it is.
-    pub(crate) fn refuses(&self, arg: &str) -> Option<&RefusedArg> {
+    pub fn refuses(&self, arg: &str) -> Option<&RefusedArg> {
         let flag = arg.split_once('=').map_or(arg, |(flag, _)| flag);
         self.refused_args.iter().find(|refused| refused.args.iter().any(|arg| arg == flag))
     }
@@ -343,13 +348,18 @@ fn expression<'de, D: Deserializer<'de>>(reader: D) -> Result<Regex, D::Error> {
 fn class<'de, D: Deserializer<'de>>(reader: D) -> Result<FailureClass, D::Error> {
     checked(reader, "a failure class", |text| {
         FailureClass::from_name(text).ok_or_else(|| {
-            let names: Vec<&str> = FailureClass::ALL.iter().map(|class| class.as_str()).collect();
+            let names = class_names();
             match nearest(text, &names) {
                 Some(near) => format!("unknown failure class `{text}`, did you mean `{near}`?"),
                 None => format!("unknown failure class `{text}`; known are: {}", names.join(", ")),
             }
         })
     })
+}
+
+/// What a log can prove.
+fn class_names() -> Vec<&'static str> {
+    FailureClass::ALL.iter().map(|class| class.as_str()).collect()
 }
 
 fn path<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error> {

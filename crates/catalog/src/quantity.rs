@@ -78,6 +78,8 @@ pub(crate) fn some_time<'de, D: Deserializer<'de>>(reader: D) -> Result<Duration
 optional! {
     /// A size that may be left out.
     optional_size = size -> Bytes;
+    /// A duration above zero that may be left out.
+    optional_time = some_time -> Duration;
 }
 
 /// A visitor that takes a whole number within bounds.

@@ -1,4 +1,5 @@
 //! [`RefusedArg`]: flags that a model's `extra_args` may not hold, and what its author can do instead.
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
 
@@ -33,11 +34,15 @@ impl fmt::Display for Instead {
     }
 }
 
-#[derive(Deserialize)]
+/// Beside `args` there is either `key` or `why`.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Group {
+pub(crate) struct RefusedGroup {
+    /// The flag, and other names of it.
     args: Vec<String>,
+    /// The key of the catalog that says the same.
     key: Option<String>,
+    /// What its author is told.
     why: Option<String>,
 }
 
@@ -61,7 +66,7 @@ impl<'de> de::Visitor<'de> for Visitor {
     }
 
     fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RefusedArg, A::Error> {
-        let Group { args, key, why } = Group::deserialize(de::value::MapAccessDeserializer::new(map))?;
+        let RefusedGroup { args, key, why } = RefusedGroup::deserialize(de::value::MapAccessDeserializer::new(map))?;
         let instead = match (key, why) {
             (Some(key), None) => Instead::Key(key),
             (None, Some(why)) => Instead::Why(why),

@@ -1,11 +1,12 @@
 //! [`Sandbox`]: what an engine may do to the machine, by its manifest, and [`Confinement`]: whether this machine holds it to
 //! that.
 use crate::quantity::checked;
-use serde::{Deserialize, Deserializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Where an engine may write, and how it may use TCP. It reads whatever its user may.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sandbox {
     /// Folders and files beside those that it is given: of its run, of its sessions, for temporary files, `/dev` and
@@ -32,7 +33,7 @@ impl Place {
 }
 
 /// What an engine may do with TCP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TcpUse {
     /// Listen on the port that it was given, if it was; nothing else.
@@ -43,7 +44,7 @@ pub enum TcpUse {
 }
 
 /// Whether engines are held to the sandbox of their manifest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Confinement {
     /// Where the kernel can.

@@ -1,11 +1,12 @@
 //! What an engine holds of sessions and outlives it: what a model says ([`SessionState`]), a machine
 //! ([`SessionStateSettings`]) and an engine ([`StateCalls`]).
-use crate::quantity::{self, checked};
+use crate::{form, quantity::checked};
 use motorpool_vocab::Bytes;
-use serde::{Deserialize, Deserializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Whether what an engine holds of sessions is written to disk before it stops, and read back when they return.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionState {
     /// Unless layers of the model see a window of the context only: what is read back would be computed again.
@@ -18,11 +19,11 @@ pub enum SessionState {
 }
 
 /// `[session_state]`: what of it this machine keeps.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionStateSettings {
     /// Most bytes of disk for the contexts of all sessions; the least recently used go (8 GiB). Zero: none is kept.
-    #[serde(deserialize_with = "quantity::size")]
+    #[serde(with = "form::Size")]
     pub disk: Bytes,
 }
 
@@ -34,7 +35,7 @@ impl Default for SessionStateSettings {
 
 /// How an engine writes what a slot holds to a file, and reads it back; any 2xx is a success. Files lie in
 /// `{session_state.dir}`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StateCalls {
     /// Writes.
@@ -44,7 +45,7 @@ pub struct StateCalls {
 }
 
 /// A request to `POST`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StateCall {
     /// Its path; `{slot}` stands for the number of the slot.

@@ -3,6 +3,7 @@
 //! `{name}` stands for a value of the launch, `{{` and `}}` for plain braces. A name that does not exist is an error when
 //! the manifest is read, so that a launch cannot fail on it.
 use crate::{names::nearest, quantity::checked};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 use std::{ffi::OsString, fmt};
 
@@ -100,10 +101,14 @@ pub struct Arg {
     pub(crate) templates: Vec<Template>,
 }
 
-#[derive(Deserialize)]
+/// Arguments that are there only when a value is.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Group {
+pub(crate) struct Group {
+    /// The value.
+    #[schemars(with = "String", extend("enum" = Value::NAMES))]
     when: Value,
+    /// The arguments.
     args: Vec<Template>,
 }
 

@@ -1,5 +1,6 @@
 //! The command line.
 use crate::{
+    commands::{Completions, Config, Man},
     exit::{Exit, Failure},
     out::{Form, Out},
     remote::Remote,
@@ -124,6 +125,13 @@ pub(crate) enum Command {
     /// Fetch and verify models
     #[command(subcommand)]
     Model(Model),
+    /// Check, show and make the files that say what the pool does
+    #[command(subcommand)]
+    Config(Config),
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// Print the manual page, or write one for each command
+    Man(Man),
 }
 
 impl Command {
@@ -139,7 +147,10 @@ impl Command {
             | Self::Doctor
             | Self::Key(_)
             | Self::Engine(_)
-            | Self::Model(_) => true,
+            | Self::Model(_)
+            | Self::Config(_)
+            | Self::Completions(_)
+            | Self::Man(_) => true,
             Self::Run(_)
             | Self::Ps
             | Self::Models

@@ -102,6 +102,11 @@ pub(crate) fn guests(config: &Config, setting: Setting) -> Result<Guests, Failur
     Guests::open(targets, setting).map_err(|error| cannot_open(&error))
 }
 
+/// What keeps servers of the configuration from being used.
+pub(crate) fn check(config: &Config) -> Vec<Failure> {
+    config.external.iter().filter_map(|server| Some(target(server, &config.protect).err()?.into())).collect()
+}
+
 /// Those on this machine, whose memory goes by their names.
 pub(crate) fn local(config: &Config) -> Vec<LocalServer> {
     let here = config.external.iter().filter(|server| server.url.is_loopback());

@@ -14,8 +14,8 @@ use crate::{
     out,
 };
 use motorpool_catalog::{
-    BudgetText, Catalog, Config, ConfigError, DescribedHost, Manifest, Model, Source, UnknownModel, overlay_manifests,
-    overlay_models, parse_config, parse_host, parse_manifest, parse_model, shipped,
+    BudgetText, Catalog, Config, ConfigError, DescribedHost, Source, UnknownModel, overlay_manifests, overlay_models,
+    parse_config, parse_host, parse_manifest, parse_model, shipped,
 };
 use motorpool_pool::LoadSlots;
 use motorpool_supervisor::Panics;
@@ -31,8 +31,8 @@ use std::{
 
 const FILE: &str = "motorpool.toml";
 const SYSTEM: &str = "/etc/motorpool";
-const BUDGET: &str = "MOTORPOOL_CAPACITY_BUDGET_GB";
-const SERIALIZE: &str = "MOTORPOOL_SERIALIZE_GPU_LOADS";
+pub(crate) const BUDGET: &str = "MOTORPOOL_CAPACITY_BUDGET_GB";
+pub(crate) const SERIALIZE: &str = "MOTORPOOL_SERIALIZE_GPU_LOADS";
 const PANIC_GUARD: &str = "MOTORPOOL_GPU_PANIC_GUARD";
 const PANIC_COOLDOWN: &str = "MOTORPOOL_GPU_PANIC_COOLDOWN_HOURS";
 
@@ -91,18 +91,15 @@ impl From<SettingsError> for Failure {
 impl Settings {
     /// Reads them all. `explicit` is what `--config` says.
     pub(crate) fn load(dirs: &Dirs, explicit: Option<&Path>) -> Result<Self, SettingsError> {
-        let (file, beside) = match explicit {
-            Some(path) => (Some(path.to_owned()), folder_of(path)),
-            None => discover(dirs),
-        };
-        let config = match &file {
+        let files = Files::find(dirs, explicit);
+        let config = match &files.config {
             Some(path) => read_with(path, parse_config)?,
             None => Config::default(),
         };
         let (manifests, models) = shipped();
-        let manifests = overlay_manifests(manifests, all_in::<Manifest>(&beside.join("engines"), parse_manifest)?);
-        let models = overlay_models(models, pulled(dirs)?);
-        let models = overlay_models(models, all_in::<Model>(&beside.join("catalog"), parse_model)?);
+        let manifests = overlay_manifests(manifests, read_all(&files.engines, parse_manifest)?);
+        let models = overlay_models(models, read_all(&files.pulled, parse_model)?);
+        let models = overlay_models(models, read_all(&files.models, parse_model)?);
         let catalog = Catalog::new(manifests, models)?;
         config.check_engines(&catalog)?;
         let catalog = catalog.confined_by(&config);
@@ -110,7 +107,7 @@ impl Settings {
             Some(name) => Some(catalog.resolve(name).map_err(SettingsError::Default)?.id.clone()),
             None => None,
         };
-        let mut settings = Self { file, config, catalog: Arc::new(catalog) };
+        let mut settings = Self { file: files.config, config, catalog: Arc::new(catalog) };
         if let Some(id) = default {
             settings.call_default(&id);
         }
@@ -121,6 +118,44 @@ impl Settings {
     pub(crate) fn call_default(&mut self, id: &ModelId) {
         self.config.defaults.model = Some(id.to_string());
         Arc::make_mut(&mut self.catalog).call_default(id);
+    }
+}
+
+/// The files that settings are read from.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    pub(crate) config: Option<PathBuf>,
+    /// `engines/*.toml` beside it.
+    pub(crate) engines: Vec<PathBuf>,
+    /// Entries of models that were pulled from a source that no catalog names.
+    pub(crate) pulled: Vec<PathBuf>,
+    /// `catalog/*.toml` beside it.
+    pub(crate) models: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Those of a daemon. `explicit` is what `--config` says.
+    pub(crate) fn find(dirs: &Dirs, explicit: Option<&Path>) -> Self {
+        let (config, beside) = match explicit {
+            Some(path) => (Some(path.to_owned()), folder_of(path)),
+            None => discover(dirs),
+        };
+        Self { config, pulled: pulled(dirs), ..Self::around(&beside) }
+    }
+
+    /// Those of a folder, whoever uses them.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Self { config: Some(folder.join(FILE)).filter(|path| path.exists()), ..Self::around(folder) }
+    }
+
+    /// This configuration, and what lies beside it.
+    pub(crate) fn beside(config: &Path) -> Self {
+        Self { config: Some(config.to_owned()), ..Self::around(&folder_of(config)) }
+    }
+
+    fn around(folder: &Path) -> Self {
+        let (engines, models) = (toml_files(&folder.join("engines")), toml_files(&folder.join("catalog")));
+        Self { engines, models, ..Self::default() }
     }
 }
 
@@ -159,7 +194,7 @@ fn distrust(path: &Path) -> Option<&'static str> {
     }
 }
 
-type Parse<T> = fn(Source<'_>, &dyn Fn(&str) -> Option<String>) -> Result<T, ConfigError>;
+pub(crate) type Parse<T> = fn(Source<'_>, &dyn Fn(&str) -> Option<String>) -> Result<T, ConfigError>;
 
 fn read_with<T>(path: &Path, parse: Parse<T>) -> Result<T, SettingsError> {
     let text = fs::read_to_string(path).map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
@@ -167,8 +202,12 @@ fn read_with<T>(path: &Path, parse: Parse<T>) -> Result<T, SettingsError> {
     Ok(parse(Source { file: &file, text: &text }, &|name| std::env::var(name).ok())?)
 }
 
+fn read_all<T>(paths: &[PathBuf], parse: Parse<T>) -> Result<Vec<T>, SettingsError> {
+    paths.iter().map(|path| read_with(path, parse)).collect()
+}
+
 /// Every `*.toml` of a folder, by name; nothing when there is no such folder.
-fn all_in<T>(dir: &Path, parse: Parse<T>) -> Result<Vec<T>, SettingsError> {
+pub(crate) fn toml_files(dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|ext| ext == "toml") && path.is_file());
     paths.sort();
@@ -180,15 +219,15 @@ fn all_in<T>(dir: &Path, parse: Parse<T>) -> Result<Vec<T>, SettingsError> {
             false
         }
     });
-    paths.iter().map(|path| read_with(path, parse)).collect()
+    paths
 }
 
 /// The entries of models that were pulled from a source that no catalog names.
-fn pulled(dirs: &Dirs) -> Result<Vec<Model>, SettingsError> {
+fn pulled(dirs: &Dirs) -> Vec<PathBuf> {
     let homes = fs::read_dir(dirs.data.join("models")).into_iter().flatten().flatten();
     let mut entries: Vec<_> = homes.map(|home| home.path().join("model.toml")).filter(|path| path.is_file()).collect();
     entries.sort();
-    entries.iter().map(|path| read_with(path, parse_model)).collect()
+    entries
 }
 
 /// The machine that a file describes.

@@ -49,7 +49,7 @@ pub const HOUSE: &[Crate] = &[
         folder: "catalog",
         nature: Pure,
         ours: &["vocab", "gguf"],
-        others: &["bytesize", "jiff", "regex", "serde", "serde_json", "strsim", "thiserror", "toml"],
+        others: &["bytesize", "jiff", "regex", "schemars", "serde", "serde_json", "strsim", "thiserror", "toml"],
     },
     Crate { folder: "broker", nature: Pure, ours: &["vocab", "gguf"], others: &["regex", "thiserror"] },
     Crate { folder: "pool", nature: Pure, ours: &["vocab", "catalog", "broker"], others: &["slotmap", "thiserror"] },
@@ -70,7 +70,7 @@ pub const HOUSE: &[Crate] = &[
 ];
 
 /// What pure crates may use in their tests, beside what they use anyway.
-pub const FOR_PURE_TESTS: &[&str] = &["criterion", "insta", "loom", "proptest"];
+pub const FOR_PURE_TESTS: &[&str] = &["criterion", "insta", "jsonschema", "loom", "proptest"];
 
 /// Dependencies that only these crates may have, outside of tests.
 pub const RESERVED: &[(&str, &[&str])] = &[
@@ -81,6 +81,7 @@ pub const RESERVED: &[(&str, &[&str])] = &[
     ("indicatif", &["motorpool"]),
     ("nvml-wrapper", &["devices"]),
     ("prometheus-client", &["gateway"]),
+    ("ratatui", &["motorpool"]),
     ("rusqlite", &["motorpool", "supervisor"]),
     ("sd-notify", &["motorpool"]),
     ("sysinfo", &["devices"]),

@@ -5,3 +5,4 @@ mod files;
 mod llama_server;
 mod names;
 mod properties;
+mod schemas;

@@ -1,4 +1,5 @@
 //! One module per command: what it asks, what it prints.
+mod config;
 mod denials;
 mod doctor;
 mod engine;
@@ -13,9 +14,13 @@ mod queue;
 mod residency;
 mod run;
 mod serve;
+mod shell;
 mod sim;
 mod up;
 pub(crate) mod usage;
+
+pub(crate) use config::Config;
+pub(crate) use shell::{Completions, Man};
 
 use crate::{
     args::{Cli, Command},
@@ -60,6 +65,9 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Doctor => doctor::perform(&dirs, out, config).await,
         Command::Key(command) => key::perform(&dirs, out, command),
         Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,
+        Command::Completions(command) => shell::completions(out, &command),
+        Command::Man(command) => shell::man(out, &command),
+        Command::Config(command) => config::perform(&dirs, out, (config, command)),
         Command::Model(command) => model::perform(&dirs, out, (settings()?, command)).await,
     }
 }

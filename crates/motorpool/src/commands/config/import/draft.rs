@@ -1,0 +1,69 @@
+//! [`Draft`]: an entry of the catalog that is being made, with what could not be taken over.
+use super::Remark;
+use toml::Value;
+
+/// An entry to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Draft {
+    pub(super) id: String,
+    /// Where it begins in the file that it comes from.
+    pub(super) line: usize,
+    pub(super) aliases: Vec<String>,
+    /// The name of its engine's manifest; empty: the usual one.
+    pub(super) engine: String,
+    /// Keys and values, in the order of the file; of one key the last counts.
+    pub(super) keys: Vec<(&'static str, Written)>,
+    pub(super) extra_args: Vec<String>,
+    /// The path of its file.
+    pub(super) source: Option<String>,
+    pub(super) remarks: Vec<Remark>,
+}
+
+/// A value of TOML; equality of numbers with a point is not asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Written(pub(super) Value);
+
+impl Eq for Written {}
+
+impl Draft {
+    /// Not taken over, and why.
+    pub(super) fn leave(&mut self, line: usize, what: &str, why: &str) {
+        self.remarks.push(Remark::new(line, format!("`{what}` is not taken over: {why}")));
+    }
+
+    pub(super) fn set(&mut self, key: &'static str, value: impl Into<Value>) {
+        self.keys.retain(|(known, _)| *known != key);
+        self.keys.push((key, Written(value.into())));
+    }
+
+    /// The name of the file that it goes to.
+    pub(super) fn file_name(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
+        format!("{}.toml", self.id.chars().map(plain).collect::<String>().trim_start_matches('.'))
+    }
+
+    /// The entry, what was left out as remarks at its head.
+    pub(super) fn text(&self, from: &str) -> String {
+        let mut text = format!("# From {from}, line {}.\n", self.line);
+        for Remark { line, text: remark } in &self.remarks {
+            let remark: String = remark.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            text.extend(["# Line ", &line.to_string(), ": ", &remark, "\n"]);
+        }
+        let mut add = |key: &str, value: &Value| text.extend([key, " = ", &value.to_string(), "\n"]);
+        add("id", &self.id.clone().into());
+        if !self.aliases.is_empty() {
+            add("aliases", &self.aliases.clone().into());
+        }
+        if !self.engine.is_empty() {
+            add("engine", &self.engine.clone().into());
+        }
+        self.keys.iter().for_each(|(key, value)| add(key, &value.0));
+        if !self.extra_args.is_empty() {
+            add("extra_args", &self.extra_args.clone().into());
+        }
+        if let Some(path) = &self.source {
+            add("source", &Value::Table(toml::Table::from_iter([("file".to_owned(), path.clone().into())])));
+        }
+        text
+    }
+}

@@ -1,0 +1,135 @@
+//! What becomes of files as people have them.
+use super::*;
+
+fn entry(found: &Found, id: &str) -> (String, Vec<String>) {
+    let draft = found.drafts.iter().find(|draft| draft.id == id).expect("an entry");
+    let text = draft.text("f");
+    let lines = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    (lines, draft.remarks.iter().map(|remark| format!("{}: {}", remark.line, remark.text)).collect())
+}
+
+const SWAP: &str = r#"healthCheckTimeout: 500
+macros:
+  bin: /opt/llama/llama-server
+  base: >
+    ${bin} --port ${PORT}
+    -ngl 99
+models:
+  "qwen3":
+    macros:
+      ctx: 16384
+    cmd: |
+      # the program
+      ${base}
+      --model ${env.HOME}/models/qwen3.gguf
+      -c ${ctx} -np 2 -fa on
+      --temp 0.7 --jinja -ctk q8_0 -ctv q8_0
+    aliases:
+      - coder
+      - id: gpt-4o-mini
+    ttl: 60
+    filters:
+      stripParams: "temperature, model, top_p"
+      setParams:
+        top_k: 20
+    proxy: http://127.0.0.1:9999
+  embed:
+    cmd: llama-server --port ${PORT} -m /m/bge.gguf --embeddings -ub 8192 --pooling mean
+  box:
+    cmd: docker run --init image --model /models/x.gguf
+groups:
+  always:
+    persistent: true
+    members: [embed]
+hooks:
+  on_startup:
+    preload: [qwen3]
+"#;
+
+#[test]
+fn models_of_llama_swap_become_entries_and_what_has_no_place_is_said_with_its_line() {
+    let found = swap::read(SWAP).expect("read");
+    let (text, remarks) = entry(&found, "qwen3");
+    assert_eq!(
+        text,
+        "id = \"qwen3\"\naliases = [\"coder\", \"gpt-4o-mini\"]\ngpu_layers = 99\nslots = 2\ncontext = 8192\nkv_type = \"q8_0\"\n\
+         idle_ttl = \"60s\"\nparameters = { set = { top_k = 20 }, strip = [\"temperature\", \"top_p\"] }\nhome = true\n\
+         extra_args = [\"--temp\", \"0.7\", \"--jinja\"]\nsource = { file = \"${HOME}/models/qwen3.gguf\" }"
+    );
+    assert!(
+        remarks.iter().any(|r| r.contains("`/opt/llama/llama-server`") && r.contains("[engine.llama-server]")),
+        "{remarks:#?}"
+    );
+    assert!(remarks.iter().any(|r| r.contains("`--port PORT`") && r.contains("`listen`")), "{remarks:#?}");
+    assert!(remarks.iter().any(|r| r.contains("`-fa on`") && r.contains("kv_type")), "{remarks:#?}");
+    assert!(remarks.iter().any(|r| r.starts_with("25: `proxy`")), "{remarks:#?}");
+    assert_eq!(fault_of(&found.drafts[0].text("f")), None);
+
+    let (text, remarks) = entry(&found, "embed");
+    assert!(
+        text.contains("capabilities = [\"embeddings\"]\npinned = true\nextra_args = [\"--pooling\", \"mean\"]"),
+        "{text}"
+    );
+    assert!(remarks.iter().any(|r| r.starts_with("27: `-ub 8192`")), "{remarks:#?}");
+    assert_eq!(fault_of(&found.drafts[1].text("f")), None);
+
+    let (_, remarks) = entry(&found, "box");
+    assert!(remarks[0].starts_with("29: `docker` is not taken over: no engine's manifest"), "{remarks:#?}");
+    assert_eq!(fault_of(&found.drafts[2].text("f")).as_deref(), Some("the key `source` is missing"));
+    let told: Vec<_> = found.remarks.iter().map(|r| format!("{}: {}", r.line, r.text)).collect();
+    assert!(told[0].starts_with("1: `healthCheckTimeout`") && told[1].contains("the group `always`"), "{told:#?}");
+}
+
+#[test]
+fn presets_of_a_router_become_entries_and_sections_win_over_what_is_for_all() {
+    let text = "version = 1\n[*]\nctx-size = 4096\nngl = 99\n[small]\n; a remark\nmodel = /m/small.gguf\nLLAMA_ARG_CTX_SIZE = 0\n\
+                load-on-startup = true\nstop-timeout = 3\nmmproj = /m/p.gguf\njinja = true\n[big]\nhf-repo = org/big\nmmap = false\n";
+    let found = preset::read(text).expect("read");
+    let (text, remarks) = entry(&found, "small");
+    assert_eq!(
+        text,
+        "id = \"small\"\nhome = true\ngpu_layers = 99\nprojector = { file = \"/m/p.gguf\" }\ncontext = \"max\"\nextra_args = [\"--jinja\"]\n\
+         source = { file = \"/m/small.gguf\" }"
+    );
+    assert_eq!(
+        remarks,
+        [
+            "10: `stop-timeout` is not taken over: `polite` of [stop] in motorpool.toml says how long engines have to end"
+        ]
+    );
+    assert_eq!(fault_of(&found.drafts[0].text("f")), None);
+    let (text, remarks) = entry(&found, "big");
+    assert!(text.contains("context = 4096"), "{text}");
+    assert!(remarks.iter().any(|r| r.starts_with("14: `--hf-repo org/big`")), "{remarks:#?}");
+    assert!(remarks.iter().any(|r| r.starts_with("15: `mmap = false`")), "{remarks:#?}");
+    assert!(fault_of(&found.drafts[1].text("f")).is_some());
+}
+
+#[test]
+fn what_is_no_such_file_is_said_with_its_line() {
+    assert_eq!(swap::read("models: [a\nb: {").map_err(|r| r.text.contains("no valid YAML")), Err(true));
+    assert!(swap::read("just words").expect_err("no mapping").text.contains("no configuration"));
+    assert_eq!(preset::read("[a]\nnonsense").expect_err("no key").line, 2);
+    let mut bomb = "macros:\n  a: xxxxxxxxxx\n".to_owned();
+    for pair in ('a'..='p').collect::<Vec<_>>().windows(2) {
+        bomb += &"  NEW: ${OLD}${OLD}${OLD}${OLD}\n"
+            .replace("NEW", &pair[1].to_string())
+            .replace("OLD", &pair[0].to_string());
+    }
+    bomb += "models:\n  m:\n    cmd: ${p}\n  n:\n    macros:\n      x: ${y}\n      y: ${x}\n    cmd: ${x}\n";
+    let found = swap::read(&bomb).expect("read");
+    for draft in &found.drafts {
+        assert_eq!(draft.remarks[0].text, "`cmd` is not taken over: its macros never end");
+    }
+}
+
+#[test]
+fn no_file_that_is_there_is_overwritten() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let draft = || Draft { id: "a/b".into(), source: Some("/m.gguf".into()), ..Draft::default() };
+    let outcome = || row(draft(), "f", Some(folder.path())).expect("written").outcome;
+    assert_eq!(outcome(), Outcome::Written);
+    fs::write(folder.path().join("a-b.toml"), "mine").expect("written");
+    assert_eq!(outcome(), Outcome::Stays);
+    assert_eq!(fs::read_to_string(folder.path().join("a-b.toml")).expect("there"), "mine");
+}
