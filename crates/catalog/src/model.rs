@@ -51,8 +51,8 @@ pub struct Model {
     /// What kind of work its context is planned for; `None` is any.
     #[serde(default)]
     pub profile: Option<Profile>,
-    /// Requests at a time, 1 to 64; `None` leaves it to the plan.
-    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 1, 64>")]
+    /// Requests at a time, 1 to 16,384; `None` leaves it to the plan.
+    #[serde(default, deserialize_with = "quantity::optional_whole::<_, 1, 16_384>")]
     pub slots: Option<u32>,
     /// How the KV cache is stored, one of [`KV_TYPES`]; `None` leaves it to the plan.
     #[serde(default, deserialize_with = "kv_type")]

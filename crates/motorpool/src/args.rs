@@ -1,5 +1,6 @@
 //! The command line.
 use crate::{
+    commands::bench::Bench,
     exit::{Exit, Failure},
     out::{Form, Out},
     remote::Remote,
@@ -110,6 +111,11 @@ pub(crate) enum Command {
     Denials(Denials),
     /// Look for what could go wrong here, each finding with its cure
     Doctor,
+    /// Measure what serving through this costs, beside the engine itself and beside other ways to it
+    ///
+    /// Without --engine the running pool is measured with one of its models; nothing of it is changed but that the model is
+    /// loaded. All ways are asked in turn in one run; times are medians over the rounds.
+    Bench(Bench),
     /// Make, show and revoke access keys
     ///
     /// As soon as there is one, every request over an address needs one; this command line needs none. A running pool takes
@@ -135,6 +141,7 @@ impl Command {
             | Self::Plan(_)
             | Self::Explain(_)
             | Self::Doctor
+            | Self::Bench(_)
             | Self::Key(_)
             | Self::Engine(_)
             | Self::Model(_) => true,

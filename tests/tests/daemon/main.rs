@@ -3,6 +3,8 @@
 mod bad_bodies;
 mod bad_files;
 mod bad_places;
+mod bench;
+
 mod clients;
 mod commands;
 mod crash;
