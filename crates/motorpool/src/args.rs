@@ -35,6 +35,9 @@ pub(crate) struct Common {
     /// The file whose first line is the access key for --server
     #[arg(long, global = true, value_name = "FILE", env = "MOTORPOOL_KEY_FILE")]
     pub(crate) key_file: Option<PathBuf>,
+    /// The file of the certificate authorities, in PEM, that --server is checked by, instead of those of this machine
+    #[arg(long, global = true, value_name = "FILE", env = "MOTORPOOL_CA_FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
     /// Print data as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -44,7 +47,7 @@ impl Common {
     /// The pool of another machine that is asked, if one is.
     pub(crate) fn remote(&self) -> Result<Option<Remote>, Failure> {
         let server = self.server.as_deref();
-        server.map(|server| Remote::at(server, self.key_file.as_deref())).transpose()
+        server.map(|server| Remote::at(server, self.key_file.as_deref(), self.ca_file.as_deref())).transpose()
     }
 
     pub(crate) fn out(&self) -> Out {
