@@ -74,6 +74,7 @@ impl Config {
     pub(crate) fn checked(mut self, origin: &Origin) -> Result<Self, ConfigError> {
         check_devices(&self.devices, origin)?;
         check_external((&self.external, &self.protect), origin)?;
+        self.server.check_tls(origin)?;
         self.engines.values_mut().for_each(|engine| engine.origin = origin.clone());
         Ok(self)
     }
@@ -100,6 +101,35 @@ pub struct Server {
     /// Origins that web pages may call from, beside loopback; `scheme://host[:port]`.
     #[serde(deserialize_with = "origins")]
     pub origins: Vec<String>,
+    /// What `https://` addresses of `listen` are encrypted with.
+    pub tls: Option<Tls>,
+}
+
+/// A certificate and its key, both in files of PEM. They are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Absolute path of the certificate, followed by those between it and its authority.
+    #[serde(deserialize_with = "absolute")]
+    pub certificate: PathBuf,
+    /// Absolute path of its private key, which others may not read.
+    #[serde(deserialize_with = "absolute")]
+    pub key: PathBuf,
+}
+
+impl Server {
+    /// Nothing is encrypted without a certificate, and no certificate is there for nothing.
+    fn check_tls(&self, origin: &Origin) -> Result<(), ConfigError> {
+        let is_wanted = self.listen.iter().any(|listen| matches!(listen, Listen::Tls(_)));
+        let (key, why) = match &self.tls {
+            None if is_wanted => {
+                ("listen", "an address with `https://` needs a certificate: `tls` in [server] names it")
+            }
+            Some(_) if !is_wanted => ("tls", "no address is served with this: write one in `listen` with `https://`"),
+            _ => return Ok(()),
+        };
+        Err(origin.fault(&[Step::Key("server"), Step::Key(key)], Fault::Value(why.into())))
+    }
 }
 
 /// Who waits how long, and who goes first.
@@ -340,7 +370,7 @@ pub struct EngineSettings {
 impl Default for Server {
     fn default() -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8790));
-        Self { listen: vec![Listen::Tcp(address)], hosts: vec![], origins: vec![] }
+        Self { listen: vec![Listen::Tcp(address)], hosts: vec![], origins: vec![], tls: None }
     }
 }
 
@@ -437,11 +467,11 @@ fn check_origin(text: &str) -> Result<String, String> {
 }
 
 fn program<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PathBuf>, D::Error> {
+    absolute(reader).map(Some)
+}
+
+fn absolute<'de, D: Deserializer<'de>>(reader: D) -> Result<PathBuf, D::Error> {
     quantity::checked(reader, "an absolute path", |text| {
-        if text.starts_with('/') {
-            Ok(Some(text.into()))
-        } else {
-            Err(format!("the path `{text}` must begin with `/`"))
-        }
+        if text.starts_with('/') { Ok(text.into()) } else { Err(format!("the path `{text}` must begin with `/`")) }
     })
 }

@@ -53,7 +53,7 @@ pub use care::{BreakerSettings, HealthSettings};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
     Abandon, Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
-    OnDeadline, Policy, PoolSettings, Server, Shutdown, StopSettings,
+    OnDeadline, Policy, PoolSettings, Server, Shutdown, StopSettings, Tls,
 };
 pub use context::{ContextWish, Profile};
 pub use document::Source;

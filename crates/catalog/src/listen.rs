@@ -15,6 +15,8 @@ const SUN_PATH: usize = 107;
 pub enum Listen {
     /// An address and a port; port 0 lets the system choose.
     Tcp(SocketAddr),
+    /// The same, encrypted with the certificate of `[server]`.
+    Tls(SocketAddr),
     /// An absolute path of at most 107 bytes.
     Unix(PathBuf),
 }
@@ -31,12 +33,19 @@ impl<'de> Deserialize<'de> for Listen {
     }
 }
 
-/// `127.0.0.1:8790`, `[::1]:8790`, `localhost:8790`, `unix:/path`, or an absolute path that ends in `.sock`.
+/// `127.0.0.1:8790`, `[::1]:8790`, `localhost:8790`, each also behind `http://` or `https://`, `unix:/path`, or an absolute
+/// path that ends in `.sock`.
 fn parse_listen(text: &str) -> Result<Listen, String> {
+    if let Some(address) = text.strip_prefix("https://") {
+        return parse_tcp(address).map(Listen::Tls);
+    }
+    if let Some(address) = text.strip_prefix("http://") {
+        return parse_tcp(address).map(Listen::Tcp);
+    }
     match text.strip_prefix("unix:") {
         Some(path) => parse_unix(path),
         None if Path::new(text).extension().is_some_and(|ext| ext == "sock") => parse_unix(text),
-        None => parse_tcp(text),
+        None => parse_tcp(text).map(Listen::Tcp),
     }
 }
 
@@ -53,7 +62,7 @@ fn parse_unix(path: &str) -> Result<Listen, String> {
     Ok(Listen::Unix(path.into()))
 }
 
-fn parse_tcp(text: &str) -> Result<Listen, String> {
+fn parse_tcp(text: &str) -> Result<SocketAddr, String> {
     let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     let address = match local {
         Some(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
@@ -61,13 +70,14 @@ fn parse_tcp(text: &str) -> Result<Listen, String> {
             .parse()
             .map_err(|_| format!("`{text}` is no address: an IP address and a port, or `unix:` and a path"))?,
     };
-    Ok(Listen::Tcp(address))
+    Ok(address)
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
+            Self::Tls(address) => write!(f, "https://{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -86,6 +96,9 @@ mod tests {
             ("[::1]:8790", "[::1]:8790"),
             ("localhost:11434", "127.0.0.1:11434"),
             ("0.0.0.0:8790", "0.0.0.0:8790"),
+            ("http://0.0.0.0:8790", "0.0.0.0:8790"),
+            ("https://[::]:8443", "https://[::]:8443"),
+            ("https://localhost:8443", "https://127.0.0.1:8443"),
             ("unix:/run/pool", "unix:/run/pool"),
             ("/run/pool.sock", "unix:/run/pool.sock"),
         ] {
@@ -95,7 +108,17 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in ["", "8790", "127.0.0.1", "localhost", "localhost:99999", "example.org:80", "::1:8790"] {
+        for text in [
+            "",
+            "8790",
+            "127.0.0.1",
+            "localhost",
+            "localhost:99999",
+            "example.org:80",
+            "::1:8790",
+            "https://h:1",
+            "https:///s.sock",
+        ] {
             let wrong = parse_listen(text).expect_err(text);
             assert!(wrong.contains("is no address"), "{wrong}");
         }
@@ -115,7 +138,7 @@ mod tests {
         fn what_is_taken_as_a_socket_fits_one(text in "(unix:)?[/.a-z0-9:\\[\\]]{0,120}(\\.sock)?") {
             match parse_listen(&text) {
                 Ok(Listen::Unix(path)) => prop_assert!(path.as_os_str().len() <= 107 && path.is_absolute()),
-                Ok(Listen::Tcp(_)) | Err(_) => {}
+                Ok(Listen::Tcp(_) | Listen::Tls(_)) | Err(_) => {}
             }
         }
     }

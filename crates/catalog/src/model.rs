@@ -56,8 +56,8 @@ pub struct Model {
     /// What kind of work its context is planned for; left out, any.
     #[serde(default)]
     pub profile: Option<Profile>,
-    /// Requests at a time, 1 to 64; left out, the plan says.
-    #[serde(default, with = "form::MaybeWhole::<1, 64>")]
+    /// Requests at a time, 1 to 16,384; left out, the plan says.
+    #[serde(default, with = "form::MaybeWhole::<1, 16_384>")]
     pub slots: Option<u32>,
     /// How the KV cache is stored, one of [`KV_TYPES`]; left out, the plan says.
     #[serde(default, deserialize_with = "kv_type")]

@@ -57,6 +57,7 @@ mod settings;
 mod testing;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 mod upload;
 mod upstream;
 mod usage;

@@ -5,6 +5,7 @@ use crate::{
     family::Caller,
     keys::{KeysNeeded, Visitor},
     service::{Door, Service, failed},
+    tls::{Certificates, Greeted},
     wire::Wire,
 };
 use http::{HeaderValue, Request, Response, header};
@@ -14,7 +15,7 @@ use std::{convert::Infallible, future::Future, io, net::IpAddr, sync::Arc, time:
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
 };
 
@@ -32,6 +33,8 @@ const BREATHE: Duration = Duration::from_millis(50);
 pub enum Listener {
     /// An address.
     Tcp(TcpListener),
+    /// One that is encrypted.
+    Tls(TcpListener, Arc<Certificates>),
     /// Our control socket: only processes of our own user, no rules on `Host` and `Origin`.
     Control(UnixListener),
 }
@@ -80,6 +83,9 @@ impl Doorkeeper {
                 Some(_) = connections.join_next() => {}
                 taken = accept(&listener) => match taken {
                     Ok(Some(Taken::Tcp(stream, peer))) => self.admit(&mut connections, stream, Door::Address(Visitor { peer, keys })),
+                    Ok(Some(Taken::Tls(stream, peer, certificates))) => {
+                        self.greet(&mut connections, (stream, certificates), Door::Address(Visitor { peer, keys }));
+                    }
                     Ok(Some(Taken::Unix(stream))) => self.admit(&mut connections, stream, Door::Control),
                     Ok(None) => {}
                     Err(error) => {
@@ -96,7 +102,7 @@ impl Doorkeeper {
     /// Whether who comes in there needs a key at any rate.
     fn keys_at(&self, listener: &Listener) -> KeysNeeded {
         let address = match listener {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Tcp(listener) | Listener::Tls(listener, _) => listener.local_addr().ok(),
             Listener::Control(_) => return KeysNeeded::OnceThereAre,
         };
         let is_near = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
@@ -107,29 +113,69 @@ impl Doorkeeper {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let stream = Wire::new(stream, self.write_stall);
-        // The operator gets in when everybody else has filled the house.
-        let place = match door {
-            Door::Control => Ok(None),
-            Door::Address(_) => Arc::clone(&self.places).try_acquire_owned().map(Some),
-        };
+        let Some((entrance, place)) = self.entrance(door) else { return };
         let keeper = Arc::clone(self);
-        if let Ok(place) = place {
-            connections.spawn(async move {
-                let _place = place;
-                let service = keeper.service.clone();
-                keeper
-                    .serve(stream, move |request| {
-                        let service = service.clone();
-                        async move { service.respond(door, request).await }
-                    })
-                    .await;
-            });
-        } else if let Ok(place) = Arc::clone(&self.turned_away).try_acquire_owned() {
-            connections.spawn(async move {
-                let _place = place;
-                keeper.serve(stream, |_| async { Ok(full_house()) }).await;
-            });
+        connections.spawn(async move {
+            let _place = place;
+            keeper.welcome(stream, entrance).await;
+        });
+    }
+
+    /// The same, encrypted: the handshake is within the connection's place.
+    fn greet(
+        self: &Arc<Self>,
+        connections: &mut JoinSet<()>,
+        (stream, certificates): (TcpStream, Arc<Certificates>),
+        door: Door,
+    ) {
+        let Some((entrance, place)) = self.entrance(door) else { return };
+        let keeper = Arc::clone(self);
+        connections.spawn(async move {
+            let _place = place;
+            match certificates.greet(stream).await {
+                Some(Greeted::Encrypted(stream)) => keeper.welcome(stream, entrance).await,
+                Some(Greeted::Plain(stream)) => keeper.welcome(stream, Entrance::Unencrypted).await,
+                None => {}
+            }
+        });
+    }
+
+    /// How a connection is served, and its place; `None`: there is no room even to say that there is none.
+    fn entrance(&self, door: Door) -> Option<(Entrance, Option<OwnedSemaphorePermit>)> {
+        // The operator gets in when everybody else has filled the house.
+        if door == Door::Control {
+            return Some((Entrance::Open(door), None));
+        }
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Some((Entrance::Open(door), Some(place)));
+        }
+        let place = Arc::clone(&self.turned_away).try_acquire_owned().ok()?;
+        Some((Entrance::Full, Some(place)))
+    }
+
+    async fn welcome<S>(&self, stream: S, entrance: Entrance)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let stream = Wire::new(stream, self.write_stall);
+        match entrance {
+            Entrance::Open(door) => {
+                let service = self.service.clone();
+                self.serve(stream, move |request| {
+                    let service = service.clone();
+                    async move { service.respond(door, request).await }
+                })
+                .await;
+            }
+            Entrance::Full => {
+                let full = Failure::Overloaded("`limits.connections` are open");
+                self.serve(stream, |_| async { Ok(last_word(&full)) }).await;
+            }
+            Entrance::Unencrypted => {
+                let message = "this address is encrypted: write `https://` where you wrote `http://`".into();
+                let plain = Failure::InvalidRequest { message, param: None };
+                self.serve(stream, |_| async { Ok(last_word(&plain)) }).await;
+            }
         }
     }
 
@@ -159,25 +205,36 @@ async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|told| *told).await;
 }
 
-fn full_house() -> Response<ReplyBody> {
-    let mut response = failed(&Failure::Overloaded("`limits.connections` are open"), &Caller::ours());
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entrance {
+    Open(Door),
+    /// There is no place: it is told so.
+    Full,
+    /// Its client does not encrypt: it is told so.
+    Unencrypted,
+}
+
+/// The one answer of a connection that is not served.
+fn last_word(failure: &Failure) -> Response<ReplyBody> {
+    let mut response = failed(failure, &Caller::ours());
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 enum Taken {
     Tcp(TcpStream, IpAddr),
+    Tls(TcpStream, IpAddr, Arc<Certificates>),
     Unix(UnixStream),
 }
 
 /// `None`: somebody who may not.
 async fn accept(listener: &Listener) -> io::Result<Option<Taken>> {
     match listener {
-        Listener::Tcp(listener) => {
-            let (stream, peer) = listener.accept().await?;
-            // Frames of a stream go out as they come.
-            stream.set_nodelay(true)?;
-            Ok(Some(Taken::Tcp(stream, peer.ip().to_canonical())))
+        Listener::Tcp(listener) => accept_tcp(listener).await.map(|(stream, peer)| Some(Taken::Tcp(stream, peer))),
+        Listener::Tls(listener, certificates) => {
+            let (stream, peer) = accept_tcp(listener).await?;
+            Ok(Some(Taken::Tls(stream, peer, Arc::clone(certificates))))
         }
         Listener::Control(listener) => {
             let (stream, _) = listener.accept().await?;
@@ -189,4 +246,11 @@ async fn accept(listener: &Listener) -> io::Result<Option<Taken>> {
             Ok(None)
         }
     }
+}
+
+async fn accept_tcp(listener: &TcpListener) -> io::Result<(TcpStream, IpAddr)> {
+    let (stream, peer) = listener.accept().await?;
+    // Frames of a stream go out as they come.
+    stream.set_nodelay(true)?;
+    Ok((stream, peer.ip().to_canonical()))
 }

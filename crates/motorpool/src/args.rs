@@ -1,6 +1,6 @@
 //! The command line.
 use crate::{
-    commands::{Completions, Config, Man},
+    commands::{Completions, Config, Man, bench::Bench},
     exit::{Exit, Failure},
     out::{Form, Out},
     remote::Remote,
@@ -35,6 +35,9 @@ pub(crate) struct Common {
     /// The file whose first line is the access key for --server
     #[arg(long, global = true, value_name = "FILE", env = "MOTORPOOL_KEY_FILE")]
     pub(crate) key_file: Option<PathBuf>,
+    /// The file of the certificate authorities, in PEM, that --server is checked by, instead of those of this machine
+    #[arg(long, global = true, value_name = "FILE", env = "MOTORPOOL_CA_FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
     /// Print data as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -44,7 +47,7 @@ impl Common {
     /// The pool of another machine that is asked, if one is.
     pub(crate) fn remote(&self) -> Result<Option<Remote>, Failure> {
         let server = self.server.as_deref();
-        server.map(|server| Remote::at(server, self.key_file.as_deref())).transpose()
+        server.map(|server| Remote::at(server, self.key_file.as_deref(), self.ca_file.as_deref())).transpose()
     }
 
     pub(crate) fn out(&self) -> Out {
@@ -113,6 +116,11 @@ pub(crate) enum Command {
     Denials(Denials),
     /// Look for what could go wrong here, each finding with its cure
     Doctor,
+    /// Measure what serving through this costs, beside the engine itself and beside other ways to it
+    ///
+    /// Without --engine the running pool is measured with one of its models; nothing of it is changed but that the model is
+    /// loaded. All ways are asked in turn in one run; times are medians over the rounds.
+    Bench(Bench),
     /// Make, show and revoke access keys
     ///
     /// As soon as there is one, every request over an address needs one; this command line needs none. A running pool takes
@@ -145,6 +153,7 @@ impl Command {
             | Self::Plan(_)
             | Self::Explain(_)
             | Self::Doctor
+            | Self::Bench(_)
             | Self::Key(_)
             | Self::Engine(_)
             | Self::Model(_)

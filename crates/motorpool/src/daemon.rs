@@ -27,8 +27,11 @@ use crate::{
     settings::{self, Settings},
     systemd::{self, Notifier},
 };
-use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
-use motorpool_gateway::{Gateway, GatewaySettings, KeysNeeded, Listener, Pull};
+use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource, Tls};
+use motorpool_gateway::{
+    Gateway, GatewaySettings, KeysNeeded, Listener, Pull,
+    tls::{Certificates, TlsError},
+};
 use motorpool_pool::{
     BreakerTerms, HealthTerms, Host, NotKept, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, SessionsKept,
     StartFault,
@@ -235,10 +238,27 @@ async fn doors(settings: &Settings) -> Result<Vec<(Bound, String)>, Failure> {
     Ok(doors)
 }
 
+/// What encrypted addresses show.
+fn certificates(tls: &Tls) -> Result<Arc<Certificates>, Failure> {
+    let opened = Certificates::open(tls.certificate.clone(), tls.key.clone());
+    let unusable = |error: TlsError| {
+        let cure = match &error {
+            TlsError::Open { path, .. } => format!("run `chmod 600 {}`", path.display()),
+            TlsError::Read { .. } | TlsError::Pem { .. } | TlsError::Unusable(_) => {
+                "correct `tls` in [server] of motorpool.toml, or the files it names".to_owned()
+            }
+        };
+        Failure::new(Exit::Config, chain(&error), cure)
+    };
+    opened.map(Arc::new).map_err(unusable)
+}
+
 /// Without a key, nobody else's machine gets in unless the operator wants it so.
 fn check_reach(dirs: &Dirs, doors: &[(Bound, String)], keys: KeysNeeded) -> Result<(), Failure> {
     let is_far = |bound: &Bound| match bound {
-        Bound::Tcp(listener) => !listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback()),
+        Bound::Tcp(listener) | Bound::Tls(listener) => {
+            !listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
+        }
         Bound::Unix(_) => false,
     };
     let Some((_, address)) = doors.iter().find(|(bound, _)| is_far(bound)) else { return Ok(()) };
@@ -286,9 +306,13 @@ impl Daemon {
         let doors = doors(settings).await?;
         let keys = if reach.insecure { KeysNeeded::OnceThereAre } else { KeysNeeded::Always };
         check_reach(dirs, &doors, keys)?;
+        let certificates = settings.config.server.tls.as_ref().map(certificates).transpose()?;
         for (bound, address) in doors {
             listeners.push(match bound {
                 Bound::Tcp(listener) => Listener::Tcp(listener),
+                Bound::Tls(listener) => {
+                    Listener::Tls(listener, Arc::clone(certificates.as_ref().expect("checked with the addresses")))
+                }
                 // For our own user alone, as the control socket is.
                 Bound::Unix(listener) => Listener::Control(listener),
             });

@@ -20,6 +20,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use motorpool_vocab::Bytes;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -110,11 +111,30 @@ fn client() -> Result<Client<Connector, Empty<Frame>>, FetchError> {
 
 /// Connections to servers, encrypted ones checked by the system's certificate authorities.
 pub(crate) fn connector() -> io::Result<Connector> {
+    let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(rustls::crypto::ring::default_provider())?;
+    Ok(tls.https_or_http().enable_http1().wrap_connector(plain()))
+}
+
+/// The same, checked by the authorities in this file and no others.
+pub(crate) fn connector_by(authorities: &Path) -> io::Result<Connector> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(authorities).map_err(io::Error::other)? {
+        roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+    }
+    if roots.is_empty() {
+        return Err(io::Error::other("it holds none"));
+    }
+    let provider = rustls::crypto::ring::default_provider();
+    let tls = rustls::ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions();
+    let tls = tls.map_err(io::Error::other)?.with_root_certificates(roots).with_no_client_auth();
+    Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(plain()))
+}
+
+fn plain() -> HttpConnector {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_connect_timeout(Some(CONNECT_WITHIN));
-    let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(rustls::crypto::ring::default_provider())?;
-    Ok(tls.https_or_http().enable_http1().wrap_connector(http))
+    http
 }
 
 impl Transfer<'_> {

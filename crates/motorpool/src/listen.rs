@@ -3,6 +3,7 @@ use crate::exit::{Exit, Failure};
 use motorpool_catalog::Listen;
 use std::{
     fs, io,
+    net::SocketAddr,
     os::unix::{fs::PermissionsExt, net::UnixStream as Probe},
     path::Path,
 };
@@ -12,19 +13,29 @@ use tokio::net::{TcpListener, UnixListener};
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(TcpListener),
+    /// To be encrypted.
+    Tls(TcpListener),
     Unix(UnixListener),
 }
 
 /// Binds `listen`; with it the address as people write it, a port that the system chose included.
 pub(crate) async fn bind(listen: &Listen) -> Result<(Bound, String), Failure> {
     let bound = match listen {
-        Listen::Tcp(address) => match TcpListener::bind(address).await {
-            Ok(listener) => listener.local_addr().map(|address| (Bound::Tcp(listener), format!("http://{address}"))),
-            Err(error) => Err(error),
-        },
+        Listen::Tcp(address) => {
+            bind_tcp(*address).await.map(|(listener, at)| (Bound::Tcp(listener), format!("http://{at}")))
+        }
+        Listen::Tls(address) => {
+            bind_tcp(*address).await.map(|(listener, at)| (Bound::Tls(listener), format!("https://{at}")))
+        }
         Listen::Unix(path) => bind_unix(path).map(|listener| (Bound::Unix(listener), listen.to_string())),
     };
     bound.map_err(|error| cannot(listen, &error))
+}
+
+async fn bind_tcp(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await?;
+    let at = listener.local_addr()?;
+    Ok((listener, at))
 }
 
 /// Binds a socket for our user alone. One that nobody answers on any more is replaced.

@@ -21,17 +21,23 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// The one at `server`, shown the key in this file.
-    pub(crate) fn at(server: &str, key_file: Option<&Path>) -> Result<Self, Failure> {
+    /// The one at `server`, shown the key in this file, checked by the authorities in that one.
+    pub(crate) fn at(server: &str, key_file: Option<&Path>, ca_file: Option<&Path>) -> Result<Self, Failure> {
         let server = base_of(server).ok_or_else(|| {
             let what = format!("`{server}` is no address of a server");
             Failure::new(Exit::Usage, what, "write it as http://HOST:PORT or https://HOST:PORT")
         })?;
         let key = key_file.map(read_key).transpose()?;
-        let connector = fetch::connector().map_err(|error| {
-            let what = format!("no certificate authorities to check servers with: {error}");
-            Failure::new(Exit::Failed, what, "install the package ca-certificates")
-        })?;
+        let connector = match ca_file {
+            Some(path) => fetch::connector_by(path).map_err(|error| {
+                let what = format!("no certificate authorities in {}: {error}", path.display());
+                Failure::new(Exit::Usage, what, "name a file of certificates in PEM with --ca-file")
+            })?,
+            None => fetch::connector().map_err(|error| {
+                let what = format!("no certificate authorities to check servers with: {error}");
+                Failure::new(Exit::Failed, what, "install the package ca-certificates")
+            })?,
+        };
         Ok(Self { server, key, client: legacy::Client::builder(TokioExecutor::new()).build(connector) })
     }
 

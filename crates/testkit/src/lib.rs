@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Tests steer phases by files, not by time: a [`Gate`] is a file that the engine waits for, a [`Switch`] a file
-//! that turns a fault on for as long as it exists. Model servers that somebody else runs are in [`servers`].
+//! that turns a fault on for as long as it exists. Model servers that somebody else runs are in [`servers`]. Benchmarks have an
+//! engine of their own, `motorpool-trivial-engine`, which only answers: [`trivial`].
 mod await_file;
 mod behaviour;
 mod binary;
@@ -22,6 +23,7 @@ mod eventually;
 mod model;
 pub mod servers;
 mod text;
+pub mod trivial;
 
 pub use await_file::await_file;
 pub use behaviour::{

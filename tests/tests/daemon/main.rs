@@ -3,11 +3,14 @@
 mod bad_bodies;
 mod bad_files;
 mod bad_places;
+mod bench;
+
 mod clients;
 mod commands;
 mod crash;
 mod cycles;
 mod denial;
+mod encrypted;
 mod errors;
 mod failing;
 mod first_requests;

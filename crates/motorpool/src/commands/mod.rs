@@ -1,5 +1,6 @@
 //! One module per command: what it asks, what it prints.
 mod config;
+pub(crate) mod bench;
 mod denials;
 mod doctor;
 mod engine;
@@ -62,6 +63,7 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Denials(command) => denials::perform(out, command),
         Command::Plan(command) => plan::plan((&dirs, &client), out, (settings()?, command)).await,
         Command::Explain(command) => plan::explain((&dirs, &client), out, (settings()?, command)).await,
+        Command::Bench(command) => bench::perform(&dirs, out, (settings()?, command)).await,
         Command::Doctor => doctor::perform(&dirs, out, config).await,
         Command::Key(command) => key::perform(&dirs, out, command),
         Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,

@@ -254,3 +254,37 @@ catalog/x.toml:2:1: the key `sha256` is missing
 "#,
     );
 }
+
+#[test]
+fn encryption_needs_a_certificate_and_a_certificate_an_address() {
+    shows(
+        &config("[server]\nlisten = [\"https://0.0.0.0:8443\"]"),
+        r#"
+motorpool.toml:2:10: an address with `https://` needs a certificate: `tls` in [server] names it
+  |
+2 | listen = ["https://0.0.0.0:8443"]
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^
+  = example: listen = ["127.0.0.1:8790"]
+"#,
+    );
+    shows(
+        &config("[server]\ntls = { certificate = \"/c.pem\", key = \"/k.pem\" }"),
+        r#"
+motorpool.toml:2:7: no address is served with this: write one in `listen` with `https://`
+  |
+2 | tls = { certificate = "/c.pem", key = "/k.pem" }
+  |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  = example: [server.tls]
+"#,
+    );
+    shows(
+        &config("[server]\nlisten = [\"https://0.0.0.0:8443\"]\ntls = { certificate = \"c.pem\", key = \"/k.pem\" }"),
+        r#"
+motorpool.toml:3:23: the path `c.pem` must begin with `/`
+  |
+3 | tls = { certificate = "c.pem", key = "/k.pem" }
+  |                       ^^^^^^^
+  = example: certificate = "/etc/motorpool/cert.pem"
+"#,
+    );
+}

@@ -158,7 +158,7 @@ pub(super) struct Address {
 /// Tries each address. Only done when no daemon of ours may have them.
 pub(super) fn read_addresses(settings: &Settings) -> Vec<Address> {
     let of = |listen: &Listen| {
-        let Listen::Tcp(socket) = listen else {
+        let (Listen::Tcp(socket) | Listen::Tls(socket)) = listen else {
             return Address { listen: listen.clone(), bound: Ok(()), holder: None };
         };
         let bound = TcpListener::bind(socket).map(drop);
