@@ -95,6 +95,9 @@ pub struct Server {
     /// Origins that web pages may call from, beside loopback; `scheme://host[:port]`.
     #[serde(deserialize_with = "origins")]
     pub origins: Vec<String>,
+    /// Whether what changes in this file, in `engines/` and in `catalog/` is reloaded by itself (no). A reload can always be
+    /// asked for.
+    pub watch: bool,
 }
 
 /// Who waits how long, and who goes first.
@@ -335,7 +338,7 @@ pub struct EngineSettings {
 impl Default for Server {
     fn default() -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8790));
-        Self { listen: vec![Listen::Tcp(address)], hosts: vec![], origins: vec![] }
+        Self { listen: vec![Listen::Tcp(address)], hosts: vec![], origins: vec![], watch: false }
     }
 }
 

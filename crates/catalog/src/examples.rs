@@ -22,6 +22,7 @@ pub(crate) const CONFIG: Examples = &[
     ("server.listen", "listen = [\"127.0.0.1:8790\"]"),
     ("server.hosts", "hosts = [\"pool.example.org\"]"),
     ("server.origins", "origins = [\"https://chat.example.org\"]"),
+    ("server.watch", "watch = true"),
     ("capacity", "[capacity]"),
     ("capacity.budget", "budget = \"24GiB\""),
     ("capacity.reserve", "reserve = \"4GiB\""),

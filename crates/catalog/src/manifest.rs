@@ -14,7 +14,7 @@ use crate::{
 use motorpool_vocab::FailureClass;
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// Variables that no engine inherits: they configure an engine behind our back, or speak to our own service manager.
 const NEVER_INHERITED: &[&str] = &["LLAMA_ARG_*", "HF_*", "AIP_*", "NOTIFY_SOCKET", "LISTEN_*", "WATCHDOG_*"];
@@ -121,6 +121,9 @@ pub struct Program {
     /// with code 0; empty: it cannot.
     #[serde(default)]
     pub devices_args: Vec<String>,
+    /// Where this machine's configuration says it is.
+    #[serde(skip)]
+    pub configured: Option<PathBuf>,
 }
 
 /// What an engine serves on.

@@ -105,7 +105,7 @@ impl Settings {
         let models = overlay_models(models, all_in::<Model>(&beside.join("catalog"), parse_model)?);
         let catalog = Catalog::new(manifests, models)?;
         config.check_engines(&catalog)?;
-        let catalog = catalog.confined_by(&config);
+        let catalog = catalog.configured_by(&config);
         let default = match &config.defaults.model {
             Some(name) => Some(catalog.resolve(name).map_err(SettingsError::Default)?.id.clone()),
             None => None,
