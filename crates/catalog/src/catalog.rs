@@ -76,12 +76,15 @@ impl Catalog {
         faults
     }
 
-    /// The same where the engines that `config` says so of are held to no sandbox.
+    /// The same with what `config` says of engines on this machine in their manifests: where the program is, and whether
+    /// they are held to a sandbox.
     #[must_use]
-    pub fn confined_by(mut self, config: &Config) -> Self {
+    pub fn configured_by(mut self, config: &Config) -> Self {
         for (name, settings) in &config.engines {
-            if let (Confinement::Off, Some(manifest)) = (settings.sandbox, self.manifests.get_mut(name)) {
-                Arc::make_mut(manifest).sandbox = None;
+            let Some(manifest) = self.manifests.get_mut(name).map(Arc::make_mut) else { continue };
+            manifest.program.configured.clone_from(&settings.program);
+            if settings.sandbox == Confinement::Off {
+                manifest.sandbox = None;
             }
         }
         self

@@ -101,12 +101,15 @@ pub struct Server {
     /// Origins that web pages may call from, beside loopback; `scheme://host[:port]`.
     #[serde(deserialize_with = "origins")]
     pub origins: Vec<String>,
+    /// Whether what changes in this file, in `engines/` and in `catalog/` is reloaded by itself (no). A reload can always be
+    /// asked for.
+    pub watch: bool,
     /// What `https://` addresses of `listen` are encrypted with.
     pub tls: Option<Tls>,
 }
 
 /// A certificate and its key, both in files of PEM. They are read again when they change.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
     /// Absolute path of the certificate, followed by those between it and its authority.
@@ -370,7 +373,7 @@ pub struct EngineSettings {
 impl Default for Server {
     fn default() -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8790));
-        Self { listen: vec![Listen::Tcp(address)], hosts: vec![], origins: vec![], tls: None }
+        Self { listen: vec![Listen::Tcp(address)], hosts: vec![], origins: vec![], watch: false, tls: None }
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) const CONFIG: Examples = &[
     ("server.listen", "listen = [\"127.0.0.1:8790\"]"),
     ("server.hosts", "hosts = [\"pool.example.org\"]"),
     ("server.origins", "origins = [\"https://chat.example.org\"]"),
+    ("server.watch", "watch = true"),
     ("server.tls", "[server.tls]"),
     ("server.tls.certificate", "certificate = \"/etc/motorpool/cert.pem\""),
     ("server.tls.key", "key = \"/etc/motorpool/key.pem\""),

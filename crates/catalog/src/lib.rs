@@ -9,6 +9,7 @@
 //!        document.rs                       expand.rs  quantity.rs                                │         │
 //!                      error.rs: every fault becomes file:line:column, the line, a caret          └────┬────┘
 //!                                                                                    catalog.rs: Catalog, resolve
+//!                                                                        two of them ─► difference.rs: what a reload does
 //! ```
 //!
 //! Rules that hold for every text:
@@ -21,6 +22,7 @@ mod care;
 mod catalog;
 mod config;
 mod context;
+mod difference;
 mod document;
 mod embedded;
 mod error;
@@ -56,6 +58,7 @@ pub use config::{
     OnDeadline, Policy, PoolSettings, Server, Shutdown, StopSettings, Tls,
 };
 pub use context::{ContextWish, Profile};
+pub use difference::{Change, Changes, Difference, Effect, Kind, Outcome, Report, Row, Said, relaunches};
 pub use document::Source;
 pub use embedded::{embedded_manifests, embedded_models, shipped};
 pub use error::{ConfigError, Fault};

@@ -15,7 +15,7 @@ use motorpool_vocab::FailureClass;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// Variables that no engine inherits: they configure an engine behind our back, or speak to our own service manager.
 const NEVER_INHERITED: &[&str] = &["LLAMA_ARG_*", "HF_*", "AIP_*", "NOTIFY_SOCKET", "LISTEN_*", "WATCHDOG_*"];
@@ -123,6 +123,9 @@ pub struct Program {
     /// with code 0; empty: it cannot.
     #[serde(default)]
     pub devices_args: Vec<String>,
+    /// Where this machine's configuration says it is.
+    #[serde(skip)]
+    pub configured: Option<PathBuf>,
 }
 
 /// What an engine serves on.

@@ -7,6 +7,7 @@ mod events;
 mod log;
 mod plan;
 mod queue;
+mod reload;
 mod residency;
 mod usage;
 mod wire;
@@ -76,6 +77,7 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/queue/{id}/cancel", post(queue::cancel))
         .route("/queue/{id}/move", post(queue::shift))
         .route("/reconcile", post(queue::reconcile))
+        .route("/reload", post(reload::reload))
         .route("/events", get(events::stream))
         .route("/usage", get(usage::usage))
         .route("/denials", get(denials::list))

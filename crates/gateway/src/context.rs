@@ -1,10 +1,11 @@
-//! What every request needs: [`Context`].
+//! What every request needs: [`Context`]. A reload makes another one (`reload.rs`); a request keeps the one it began with.
 use crate::{
     errors::Failure,
     history::UsageHistory,
     keys::Keyring,
     metrics::{Meters, engines::Scraper},
     pull::Pull,
+    reload::Reloads,
     retain::BodyStore,
     settings::GatewaySettings,
     upstream::Upstream,
@@ -31,7 +32,7 @@ pub(crate) struct Context {
     pub(crate) settings: GatewaySettings,
     pub(crate) bodies: Arc<BodyStore>,
     pub(crate) upstream: Upstream,
-    pub(crate) keys: Keyring,
+    pub(crate) keys: Arc<Keyring>,
     /// Somebody with the right to it asked us to end.
     pub(crate) shutdown_asked: Arc<Notify>,
     /// Members that a rule of any model names.
@@ -39,16 +40,18 @@ pub(crate) struct Context {
     /// Seconds since 1970 at our start.
     pub(crate) started_at: u64,
     /// Who fetches models' files.
-    pub(crate) pull: OnceLock<Pull>,
+    pub(crate) pull: Arc<OnceLock<Pull>>,
     /// What requests took, counted.
     pub(crate) meters: Arc<Meters>,
     /// Who reads what engines measure.
-    pub(crate) scraper: Scraper,
+    pub(crate) scraper: Arc<Scraper>,
     /// Where the records of requests go.
     pub(crate) sink: Arc<Sink>,
     /// Who knows those of earlier.
-    pub(crate) history: OnceLock<UsageHistory>,
-    ids: RequestIds,
+    pub(crate) history: Arc<OnceLock<UsageHistory>>,
+    /// Who reads the files again.
+    pub(crate) reloads: Arc<OnceLock<Reloads>>,
+    ids: Arc<RequestIds>,
 }
 
 /// Ids that nobody guesses or meets twice.
@@ -65,17 +68,40 @@ impl Context {
         Self {
             bodies: BodyStore::new(settings.body_limits()),
             upstream: Upstream::new(settings.limits.connect, settings.limits.first_result),
-            keys: Keyring::new(settings.keys.clone()),
+            keys: Arc::new(Keyring::new(settings.keys.clone())),
             shutdown_asked: Arc::default(),
             watched: watched(&catalog),
             started_at: now.as_secs(),
-            pull: OnceLock::new(),
+            pull: Arc::default(),
             sink: Arc::new(Sink::new(Arc::clone(&meters))),
             meters,
-            scraper: Scraper::default(),
-            history: OnceLock::new(),
-            ids: RequestIds::default(),
+            scraper: Arc::default(),
+            history: Arc::default(),
+            reloads: Arc::default(),
+            ids: Arc::default(),
             handle,
+            catalog,
+            settings,
+        }
+    }
+
+    /// The same with another catalog and other settings. What outlives a reload is shared with it.
+    pub(crate) fn with(&self, catalog: Arc<Catalog>, settings: GatewaySettings) -> Self {
+        Self {
+            handle: self.handle.clone(),
+            bodies: Arc::clone(&self.bodies),
+            upstream: self.upstream.clone().within(settings.limits.first_result),
+            keys: Arc::clone(&self.keys),
+            shutdown_asked: Arc::clone(&self.shutdown_asked),
+            watched: watched(&catalog),
+            started_at: self.started_at,
+            pull: Arc::clone(&self.pull),
+            meters: Arc::clone(&self.meters),
+            scraper: Arc::clone(&self.scraper),
+            sink: Arc::clone(&self.sink),
+            history: Arc::clone(&self.history),
+            reloads: Arc::clone(&self.reloads),
+            ids: Arc::clone(&self.ids),
             catalog,
             settings,
         }

@@ -4,7 +4,8 @@ use crate::{
     errors::Failure,
     family::Caller,
     keys::{KeysNeeded, Visitor},
-    service::{Door, Service, failed},
+    reload::Scene,
+    service::{Door, failed},
     tls::{Certificates, Greeted},
     wire::Wire,
 };
@@ -42,16 +43,16 @@ pub enum Listener {
 /// Bounds of what is taken.
 #[derive(Debug)]
 pub(crate) struct Doorkeeper {
-    service: Service,
+    scene: Scene,
     places: Arc<Semaphore>,
     turned_away: Arc<Semaphore>,
     builder: http1::Builder,
-    write_stall: Duration,
     stop: watch::Receiver<bool>,
 }
 
 impl Doorkeeper {
-    pub(crate) fn new(service: Service, stop: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(scene: Scene, stop: watch::Receiver<bool>) -> Self {
+        let service = scene.now();
         let limits = &service.context.settings.limits;
         let mut builder = http1::Builder::new();
         let header_bytes = usize::try_from(limits.header.get()).unwrap_or(usize::MAX).max(8192);
@@ -64,9 +65,8 @@ impl Doorkeeper {
         Self {
             places: Arc::new(Semaphore::new(usize::try_from(limits.connections).unwrap_or(usize::MAX))),
             turned_away: Arc::new(Semaphore::new(TURNED_AWAY)),
-            write_stall: limits.write_stall,
             builder,
-            service,
+            scene,
             stop,
         }
     }
@@ -106,7 +106,7 @@ impl Doorkeeper {
             Listener::Control(_) => return KeysNeeded::OnceThereAre,
         };
         let is_near = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
-        if is_near { KeysNeeded::OnceThereAre } else { self.service.context.settings.keys_from_afar }
+        if is_near { KeysNeeded::OnceThereAre } else { self.scene.now().context.settings.keys_from_afar }
     }
 
     fn admit<S>(self: &Arc<Self>, connections: &mut JoinSet<()>, stream: S, door: Door)
@@ -157,12 +157,12 @@ impl Doorkeeper {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let stream = Wire::new(stream, self.write_stall);
+        let stream = Wire::new(stream, self.scene.now().context.settings.limits.write_stall);
         match entrance {
             Entrance::Open(door) => {
-                let service = self.service.clone();
+                let scene = self.scene.clone();
                 self.serve(stream, move |request| {
-                    let service = service.clone();
+                    let service = scene.now();
                     async move { service.respond(door, request).await }
                 })
                 .await;

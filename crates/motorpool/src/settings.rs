@@ -43,6 +43,12 @@ pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
     pub(crate) config: Config,
     pub(crate) catalog: Arc<Catalog>,
+    /// The folder whose `engines/` and `catalog/` count.
+    pub(crate) beside: PathBuf,
+    /// What `--config` says.
+    explicit: Option<PathBuf>,
+    /// The model that is meant by `default` whatever the files say.
+    called: Option<ModelId>,
 }
 
 /// Why there are no settings.
@@ -102,16 +108,34 @@ impl Settings {
         let models = overlay_models(models, read_all(&files.models, parse_model)?);
         let catalog = Catalog::new(manifests, models)?;
         config.check_engines(&catalog)?;
-        let catalog = catalog.confined_by(&config);
+        let catalog = catalog.configured_by(&config);
         let default = match &config.defaults.model {
             Some(name) => Some(catalog.resolve(name).map_err(SettingsError::Default)?.id.clone()),
             None => None,
         };
-        let mut settings = Self { file: files.config, config, catalog: Arc::new(catalog) };
+        let (catalog, explicit) = (Arc::new(catalog), explicit.map(Path::to_owned));
+        let Files { config: file, beside, .. } = files;
+        let mut settings = Self { file, config, catalog, beside, explicit, called: None };
         if let Some(id) = default {
             settings.call_default(&id);
         }
         Ok(settings)
+    }
+
+    /// What the files say now, found in the same way.
+    pub(crate) fn read_again(&self, dirs: &Dirs) -> Result<Self, SettingsError> {
+        let mut again = Self::load(dirs, self.explicit.as_deref())?;
+        if let Some(id) = self.called.as_ref().filter(|id| again.catalog.model(id).is_some()) {
+            again.call_default(id);
+        }
+        again.called.clone_from(&self.called);
+        Ok(again)
+    }
+
+    /// [`Settings::call_default`] that holds whatever the files say, as long as the model is there.
+    pub(crate) fn keep_default(&mut self, id: &ModelId) {
+        self.called = Some(id.clone());
+        self.call_default(id);
     }
 
     /// This model is meant by `default`, and by a request that names none.
@@ -131,6 +155,8 @@ pub(crate) struct Files {
     pub(crate) pulled: Vec<PathBuf>,
     /// `catalog/*.toml` beside it.
     pub(crate) models: Vec<PathBuf>,
+    /// The folder of both.
+    pub(crate) beside: PathBuf,
 }
 
 impl Files {
@@ -155,7 +181,7 @@ impl Files {
 
     fn around(folder: &Path) -> Self {
         let (engines, models) = (toml_files(&folder.join("engines")), toml_files(&folder.join("catalog")));
-        Self { engines, models, ..Self::default() }
+        Self { engines, models, beside: folder.to_owned(), ..Self::default() }
     }
 }
 

@@ -83,6 +83,7 @@ pub const RESERVED: &[(&str, &[&str])] = &[
     ("prometheus-client", &["gateway"]),
     ("ratatui", &["motorpool"]),
     ("rusqlite", &["motorpool", "supervisor"]),
+    ("notify", &["motorpool"]),
     ("sd-notify", &["motorpool"]),
     ("sysinfo", &["devices"]),
     ("tracing-subscriber", &["motorpool"]),

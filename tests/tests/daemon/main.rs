@@ -27,6 +27,7 @@ mod metrics;
 mod plan;
 mod queues;
 mod raw_paths;
+mod reload;
 mod router;
 mod starting;
 mod stop;

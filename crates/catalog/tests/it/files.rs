@@ -270,11 +270,12 @@ fn the_shipped_engine_is_held_to_a_sandbox_until_the_machine_says_otherwise() {
     let (manifests, models) = shipped();
     let catalog = Catalog::new(manifests, models).expect("unique");
     let sandbox = |catalog: &Catalog| catalog.manifest("llama-server").expect("shipped").sandbox.clone();
-    let held = sandbox(&catalog.clone().confined_by(&config("[engine.llama-server]\nsandbox = \"on\""))).expect("one");
+    let held =
+        sandbox(&catalog.clone().configured_by(&config("[engine.llama-server]\nsandbox = \"on\""))).expect("one");
     let home = Path::new("/home/ann");
     let places: Vec<_> = held.write.iter().filter_map(|place| place.path(Some(home))).collect();
     assert!(places.contains(&home.join(".cache")) && places.contains(&"/var/tmp".into()), "{places:?}");
     assert!(held.write.iter().filter_map(|place| place.path(None)).all(|place| !place.starts_with(home)));
     assert_eq!(held.tcp, TcpUse::Own);
-    assert_eq!(sandbox(&catalog.confined_by(&config("[engine.llama-server]\nsandbox = \"off\""))), None);
+    assert_eq!(sandbox(&catalog.configured_by(&config("[engine.llama-server]\nsandbox = \"off\""))), None);
 }
