@@ -45,6 +45,7 @@ pub(crate) fn was_unloaded(answer: Answer) -> Result<bool, Failure> {
         | Answer::Ended(_)
         | Answer::Outlook(_)
         | Answer::Reconciled(_)
+        | Answer::Reloaded(_)
         | Answer::Reset(_)
         | Answer::Requeued
         | Answer::AtTheEnd

@@ -82,7 +82,7 @@ impl Pool {
     }
 
     /// What a new ticket sets going.
-    fn attend(&mut self, now: Now, entry: EntryId, id: RequestId) {
+    pub(crate) fn attend(&mut self, now: Now, entry: EntryId, id: RequestId) {
         if self.tickets[&id].ask.holder.lane != Lane::Ambient {
             self.entries[entry].last_work = Some(now);
         }

@@ -111,13 +111,14 @@ impl Pool {
         }
     }
 
-    /// Engines that operators wanted drained, and the last lease is gone.
+    /// Engines that operators, or a reload, wanted drained, and the last lease is gone.
     pub(crate) fn end_finished_drains(&mut self, now: Now) {
         let entries: Vec<_> = self.by_spawn.values().copied().collect();
         for entry in entries {
             let Some(serving) = self.entries[entry].serving() else { continue };
-            if !serving.drain.askers.is_empty() && serving.gate.granted() == 0 {
-                self.tear_down(now, entry, StopReason::User);
+            let reason = if serving.drain.askers.is_empty() { serving.drain.for_good } else { Some(StopReason::User) };
+            if let Some(reason) = reason.filter(|_| serving.gate.granted() == 0) {
+                self.tear_down(now, entry, reason);
             }
         }
     }

@@ -1,5 +1,5 @@
 //! [`Answer`]: what operators are told.
-use crate::Outlook;
+use crate::{Outlook, Reloaded};
 use motorpool_vocab::{EngineKey, ModelId};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub enum Answer {
     Ended(Vec<EngineKey>),
     /// What was begun so that there are as many engines as are wanted.
     Reconciled(Reconciled),
+    /// The new catalog is taken over.
+    Reloaded(Reloaded),
     /// Failures are forgotten; these engines had some that counted.
     Reset(Vec<EngineKey>),
     /// The ticket is where it was wanted: out, or moved.

@@ -37,7 +37,9 @@ impl Pool {
         let (build, avoid) = (self.number_build(), self.quarantine.avoided());
         let target = &mut self.entries[entry];
         target.phase = Phase::Checking { build, until: now.after(self.config.check_within) };
-        let action = Action::Check { build, key: target.key.clone(), model: target.model.clone(), avoid };
+        let (key, model) = (target.key.clone(), target.model.clone());
+        let manifest = self.catalog.manifest(&model.engine).expect("N5: a catalog holds no model without its engine");
+        let action = Action::Check { build, key, manifest: Arc::clone(manifest), model, avoid };
         self.act(action);
     }
 
@@ -109,8 +111,10 @@ impl Pool {
         let Phase::WaitsForRoom(waiting) = std::mem::replace(&mut target.phase, Phase::Idle) else { return };
         let sized_from = waiting.draft.source_of(Some(&placement));
         let Placement { claim, split, .. } = placement;
+        let manifest = self.catalog.manifest(&model.engine).expect("N5: a catalog holds no model without its engine");
         let launch = Arc::new(Launch {
             key: key.clone(),
+            manifest: Arc::clone(manifest),
             model,
             facts: waiting.facts.clone(),
             plan: waiting.draft.plan,

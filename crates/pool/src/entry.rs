@@ -169,11 +169,13 @@ pub(crate) struct Drain {
     pub(crate) waiters: BTreeSet<EntryId>,
     /// Operators who want it gone, and until when they wait.
     pub(crate) askers: BTreeMap<RequestId, (Now, Duration)>,
+    /// Why it goes whoever gives up: its entry is another, or gone (`reload.rs`).
+    pub(crate) for_good: Option<StopReason>,
 }
 
 impl Drain {
     pub(crate) fn is_active(&self) -> bool {
-        !self.waiters.is_empty() || !self.askers.is_empty()
+        !self.waiters.is_empty() || !self.askers.is_empty() || self.for_good.is_some()
     }
 }
 
@@ -296,6 +298,11 @@ impl Entry {
 
     pub(crate) fn serving_mut(&mut self) -> Option<&mut Serving> {
         if let Phase::Ready(serving) = &mut self.phase { Some(serving) } else { None }
+    }
+
+    /// Whether its child takes nobody new any more, whoever gives up.
+    pub(crate) fn goes_for_good(&self) -> bool {
+        self.serving().is_some_and(|serving| serving.drain.for_good.is_some())
     }
 
     /// Whether somebody wants its child drained.

@@ -314,8 +314,9 @@ impl Pool {
     }
 
     /// A build that has no child begins anew.
-    fn look_again(&mut self, now: Now, entry: EntryId) {
+    pub(crate) fn look_again(&mut self, now: Now, entry: EntryId) {
         match &self.entries[entry].phase {
+            Phase::Checking { .. } => {}
             Phase::WaitsForRoom(_) => self.drain_for(now, entry, &BTreeSet::new()),
             Phase::Admission(_) => self.give_up_line(now, entry),
             _ => return,

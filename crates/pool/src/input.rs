@@ -1,9 +1,9 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
     Answer, Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight,
-    Probe, Probed, Prospect, Refusal, SessionsKept, Source, Split,
+    Probe, Probed, Prospect, Refusal, Reload, SessionsKept, Source, Split,
 };
-use motorpool_catalog::Model;
+use motorpool_catalog::{Manifest, Model};
 use motorpool_vocab::{
     Claim, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, Gate, Holder, ModelId, Now, Spawn,
 };
@@ -244,6 +244,13 @@ pub enum Input {
         /// The models by name, each with its number.
         targets: BTreeMap<ModelId, u32>,
     },
+    /// The files say something else from now on; answered by `Reply` at once.
+    Reload {
+        /// The request.
+        id: RequestId,
+        /// What they say.
+        reload: Reload,
+    },
     /// A ticket is taken out of the queue; answered by `Reply`.
     Withdraw {
         /// The request.
@@ -290,6 +297,8 @@ pub enum Action {
         key: EngineKey,
         /// What to look at.
         model: Arc<Model>,
+        /// The manifest of its engine.
+        manifest: Arc<Manifest>,
         /// Builds that are of no use here: the first of the engine's chain that is none of these is the one.
         avoid: Arc<BTreeSet<Build>>,
     },
@@ -437,6 +446,8 @@ pub struct Launch {
     pub key: EngineKey,
     /// The model.
     pub model: Arc<Model>,
+    /// Its engine's manifest.
+    pub manifest: Arc<Manifest>,
     /// What was found.
     pub facts: Facts,
     /// What was planned.

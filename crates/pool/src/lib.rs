@@ -42,6 +42,8 @@
 //! What a failure means for the next start is in `failure.rs`, with `backoff.rs`, `breaker.rs` and `condemned.rs`;
 //! whether an engine that is ready still serves, in `health.rs`.
 //!
+//! A new catalog is taken over in `reload.rs` (**N1** to **N5**).
+//!
 //! Which replica a request goes to is in `replica.rs` and `session.rs`, who is next for a slot in `queue.rs`, what the
 //! pool does by itself in `upkeep.rs`; builds that nobody waits for are *attempts* (`attempt.rs`). Traces of it all are
 //! written, replayed and drawn in `sim`.
@@ -74,6 +76,7 @@ mod queue;
 mod reclaim;
 mod reconcile;
 mod refusal;
+mod reload;
 mod replica;
 mod room;
 mod serve;
@@ -108,6 +111,7 @@ pub use pause::GpuPause;
 pub use pool::{Pool, PoolConfig};
 pub use queue::{Affinity, Descent, Occupied, Owner, Queued, Quiet, pick_ticket};
 pub use refusal::{Queue, Refusal};
+pub use reload::{Reload, Reloaded};
 pub use replica::{ReplicaLoad, ReplicaStanding, pick_replica};
 pub use slot::LoadSlots;
 pub use subject::subject;

@@ -17,10 +17,14 @@ use crate::{
     upkeep::Upkeep,
 };
 use motorpool_broker::{Host, Ledger, Policy};
-use motorpool_catalog::Catalog;
+use motorpool_catalog::{Catalog, Manifest};
 use motorpool_vocab::{DeviceId, EngineKey, Event, EventKind, ModelId, Now, Spawn};
 use slotmap::SlotMap;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Everything the pool is told once.
 #[derive(Clone, Debug)]
@@ -109,6 +113,8 @@ pub struct Pool {
     pub(crate) entries: SlotMap<EntryId, Entry>,
     pub(crate) by_key: BTreeMap<EngineKey, EntryId>,
     pub(crate) families: BTreeMap<ModelId, Family>,
+    /// Entries of no model any more.
+    pub(crate) strays: BTreeSet<EntryId>,
     pub(crate) sessions: Sessions,
     pub(crate) upkeep: Upkeep,
     pub(crate) by_spawn: BTreeMap<Spawn, EntryId>,
@@ -171,6 +177,7 @@ impl Pool {
             entries: SlotMap::with_key(),
             by_key: BTreeMap::new(),
             families: BTreeMap::new(),
+            strays: BTreeSet::new(),
             sessions: Sessions::default(),
             upkeep,
             by_spawn: BTreeMap::new(),
@@ -227,6 +234,7 @@ impl Pool {
                 self.reply(id, Answer::Outlook(outlook));
             }
             Input::Reconcile { id, targets } => self.on_reconcile(now, id, targets),
+            Input::Reload { id, reload } => self.on_reload(now, id, reload),
             Input::Withdraw { id, ticket } => self.on_withdraw(now, id, ticket),
             Input::Move { id, ticket, direction } => self.on_move(now, id, (ticket, direction)),
             Input::Host(host) => self.on_host(now, host),
@@ -356,6 +364,11 @@ impl Pool {
     /// When the waiting builds were judged last.
     pub(crate) fn judged_at(&self) -> Now {
         self.at
+    }
+
+    /// The manifest of the engine with this name, of the catalog that counts now.
+    pub fn manifest(&self, engine: &str) -> Option<&Arc<Manifest>> {
+        self.catalog.manifest(engine)
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -49,7 +49,7 @@ pub fn pick_replica(bound: Option<u32>, replicas: &[ReplicaLoad]) -> u32 {
     }
 }
 
-/// The engines of one model, by replica. Every entry of the pool is in one.
+/// The engines of one model, by replica. Every entry of the pool is in one, but strays (`reload.rs`).
 pub(crate) type Family = BTreeMap<u32, EntryId>;
 
 impl Pool {
@@ -60,7 +60,8 @@ impl Pool {
             (Some(replica), _) => replica,
             (None, session) => {
                 let bound = session.as_deref().and_then(|s| self.sessions.replica_of(now, &model.id, s));
-                pick_replica(bound, &self.replica_loads(&model.id))
+                let picked = pick_replica(bound, &self.replica_loads(&model.id));
+                self.instead_of_one_that_goes(&model, picked)
             }
         };
         self.entry_at(now, &model, replica)
@@ -138,7 +139,7 @@ impl Pool {
         if self.entries[entry].queue.is_empty() { Moved::All } else { Moved::NotAll }
     }
 
-    fn rehome(&mut self, id: crate::RequestId, to: EntryId) {
+    pub(crate) fn rehome(&mut self, id: crate::RequestId, to: EntryId) {
         let Some(ticket) = self.tickets.get_mut(&id) else { return };
         let from = std::mem::replace(&mut ticket.entry, to);
         ticket.wait = crate::entry::Wait::Turn;

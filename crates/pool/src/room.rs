@@ -35,6 +35,7 @@ impl Pool {
         self.settle_slots(now);
         self.upkeep(now);
         self.settle_closing(now);
+        self.forget_strays();
     }
 
     pub(crate) fn waiting_in_order(&self) -> Vec<EntryId> {

@@ -75,7 +75,7 @@ impl Pool {
 
     /// Who only wants to find the model there finds it.
     fn tell_loaded(&mut self, now: Now, entry: EntryId) {
-        if self.entries[entry].serving().is_none() {
+        if self.entries[entry].serving().is_none_or(|serving| serving.drain.for_good.is_some()) {
             return;
         }
         let waits = |id: &RequestId| self.tickets[id].ask.want == Want::Resident;

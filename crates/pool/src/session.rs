@@ -71,6 +71,13 @@ impl Sessions {
         }
     }
 
+    /// The model is not there any more.
+    pub(crate) fn forget_model(&mut self, model: &ModelId) {
+        for name in self.bound.keys().filter(|name| name.0 == *model).cloned().collect::<Vec<_>>() {
+            self.forget(&name);
+        }
+    }
+
     fn forget_old(&mut self, now: Now) {
         while let Some((last_use, name)) = self.by_use.first().cloned() {
             if self.bound.len() <= MOST && now.since(last_use) < KEPT {

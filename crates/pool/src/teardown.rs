@@ -182,6 +182,7 @@ impl Pool {
     fn leave_stopping(&mut self, now: Now, entry: EntryId, spawn: Spawn) {
         if matches!(self.entries[entry].phase, Phase::Stopping { spawn: s } if s == spawn) {
             self.entries[entry].phase = Phase::Idle;
+            self.take_over(entry);
             self.rebuild_if_wanted(now, entry);
         }
     }

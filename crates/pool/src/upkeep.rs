@@ -46,9 +46,18 @@ pub(crate) struct Upkeep {
 
 impl Upkeep {
     pub(crate) fn new(catalog: &Catalog, seed: u64) -> Self {
-        let home = catalog.models().filter(|model| model.home).cloned().collect();
-        let wide = catalog.models().filter(|model| model.replicas.max > 1).map(|model| model.id.clone()).collect();
-        Self { home, wide, targets: BTreeMap::new(), restores: BTreeSet::new(), freed: 0, random: seed }
+        let (home, wide, targets) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
+        let mut upkeep = Self { home, wide, targets, restores: BTreeSet::new(), freed: 0, random: seed };
+        upkeep.reads(catalog);
+        upkeep
+    }
+
+    /// These are the models from now on; of those that are gone nobody wants so many any more.
+    pub(crate) fn reads(&mut self, catalog: &Catalog) {
+        self.home = catalog.models().filter(|model| model.home).cloned().collect();
+        self.targets.retain(|model, _| catalog.model(model).is_some());
+        let wide = catalog.models().filter(|model| model.replicas.max > 1).map(|model| &model.id);
+        self.wide = wide.chain(self.targets.keys()).cloned().collect();
     }
 
     /// A number for jitter (splitmix64).

@@ -61,7 +61,8 @@ impl Pool {
             }
         };
         let serving = entry.serving();
-        let drainers = serving.map_or(0, |s| s.drain.waiters.len() + s.drain.askers.len());
+        let drainers = serving
+            .map_or(0, |s| s.drain.waiters.len() + s.drain.askers.len() + usize::from(s.drain.for_good.is_some()));
         EntryView {
             spawn,
             pid,

@@ -158,7 +158,7 @@ impl Pool {
             let waiting = self.entries[*waiter].waiting();
             waiting.is_some_and(|w| now.since(w.since) < self.config.max_wait)
         };
-        serving.drain.askers.is_empty() && serving.drain.waiters.iter().all(young)
+        serving.drain.askers.is_empty() && serving.drain.for_good.is_none() && serving.drain.waiters.iter().all(young)
     }
 
     /// What did not drain in time for one caller of a build holds up nobody else: those behind it come first now.

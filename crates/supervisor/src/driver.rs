@@ -22,7 +22,7 @@ use crate::{
     state_files::{Folder, StateFiles},
     vigil::{ProbeTimes, Vigil},
 };
-use motorpool_catalog::{Catalog, Manifest, Model, StopSignal, Transport};
+use motorpool_catalog::{Manifest, Model, StopSignal, Transport};
 use motorpool_pool::{Build, Exit, Facts, Input, Launch, NotKept, Probe, Probed, SessionsKept, StartFault};
 use motorpool_vocab::{Endpoint, EngineKey, FailureClass, Spawn};
 use std::{
@@ -50,7 +50,6 @@ const PULSE_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Workshop {
     pub(crate) launcher: Launcher,
-    pub(crate) catalog: Arc<Catalog>,
     /// Our own.
     pub(crate) environment: HashMap<OsString, OsString>,
     /// Where sockets are.
@@ -67,15 +66,8 @@ pub(crate) struct Workshop {
 
 impl Workshop {
     /// Looks at program and model file. Blocks.
-    pub(crate) fn check(&self, model: &Model, avoid: &BTreeSet<Build>) -> Result<Facts, StartFault> {
-        match self.catalog.manifest(&model.engine) {
-            Some(manifest) => self.checker.check(manifest, model, avoid),
-            None => Err(StartFault {
-                class: FailureClass::EngineMissing,
-                message: format!("no engine is called `{}`", model.engine),
-                tail: vec![],
-            }),
-        }
+    pub(crate) fn check(&self, of: (&Model, &Manifest), avoid: &BTreeSet<Build>) -> Result<Facts, StartFault> {
+        self.checker.check(of.1, of.0, avoid)
     }
 }
 
@@ -161,9 +153,7 @@ impl Driver {
     }
 
     async fn live(&mut self, log: PathBuf) -> Exit {
-        let Some(manifest) = self.workshop.catalog.manifest(&self.launch.model.engine).cloned() else {
-            return failed_launch(FailureClass::EngineMissing, "its engine is not in the catalog".into());
-        };
+        let manifest = Arc::clone(&self.launch.manifest);
         let endpoint = match self.pick_endpoint(&manifest) {
             Ok(endpoint) => endpoint,
             Err(error) => return failed_launch(FailureClass::BindFailed, format!("no port is free: {error}")),

@@ -11,7 +11,7 @@ use crate::feed::{Feed, KEPT, Since};
 use arc_swap::ArcSwap;
 use motorpool_catalog::Model;
 use motorpool_pool::{
-    Answer, Ask, Direction, Force, Grant, Held, Input, Outlook, Reconciled, Refusal, RequestId, Want,
+    Answer, Ask, Direction, Force, Grant, Held, Input, Outlook, Reconciled, Refusal, Reload, Reloaded, RequestId, Want,
 };
 use motorpool_vocab::{
     Endpoint, EngineKey, EntryView, Event, EventKind, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView,
@@ -236,6 +236,16 @@ impl PoolHandle {
         match self.operate(id, Input::Reset { id, model }).await {
             Answer::Reset(keys) => keys,
             _ => Vec::new(),
+        }
+    }
+
+    /// Has the pool go on with another catalog and other terms; what runs goes on as far as it did not change. `None`: the
+    /// loop is gone.
+    pub async fn reload(&self, reload: Reload) -> Option<Reloaded> {
+        let id = self.number();
+        match self.operate(id, Input::Reload { id, reload }).await {
+            Answer::Reloaded(done) => Some(done),
+            _ => None,
         }
     }
 

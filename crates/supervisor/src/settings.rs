@@ -81,7 +81,7 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
         let _ = fs::create_dir_all(folder);
     }
     let lookout = Arc::new(Lookout::new(devices, &config.host));
-    let pool = Pool::new(config, Arc::clone(&catalog), launcher.next_spawn());
+    let pool = Pool::new(config, catalog, launcher.next_spawn());
     let (shared, snapshots) = Shared::new(logs);
     let (handle, posts) = open_handle(Arc::clone(&shared));
     let environment = environment.into_iter().collect();
@@ -90,8 +90,7 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let meter = Arc::default();
     let looks = Looks::default();
     let state_files = Arc::new(StateFiles::open(state.join("slots"), state_disk));
-    let workshop =
-        Workshop { launcher, catalog, environment, run, empty, checker, meter, lookout, looks, probes, state_files };
+    let workshop = Workshop { launcher, environment, run, empty, checker, meter, lookout, looks, probes, state_files };
     let incidents = Incidents::at(state.join("incidents.jsonl"));
     let outside = Outside { shared, snapshots, on_denial, notebook, incidents };
     let pause = panics.observe(SystemTime::now(), motorpool_devices::now());

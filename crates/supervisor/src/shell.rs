@@ -12,7 +12,7 @@ use crate::{
     settings::OnDenial,
     turns::Turns,
 };
-use motorpool_catalog::Model;
+use motorpool_catalog::{Manifest, Model};
 use motorpool_devices::now;
 use motorpool_pool::{
     Action, Answer, Build, BuildId, Facts, Grant, Input, Launch, Pool, Prospect, Refusal, RequestId, StartFault,
@@ -178,7 +178,7 @@ impl Shell {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Check { build, model, avoid, .. } => self.check(build, model, avoid),
+            Action::Check { build, model, manifest, avoid, .. } => self.check(build, (model, manifest), avoid),
             Action::Probe { spawn, probe } => self.command(spawn, Command::Probe(probe)),
             Action::WriteSlot { spawn, slot, session } => self.command(spawn, Command::Write { slot, session }),
             Action::Start { spawn, launch } => self.start(spawn, launch),
@@ -219,11 +219,11 @@ impl Shell {
         }
     }
 
-    fn check(&self, build: BuildId, model: Arc<Model>, avoid: Arc<BTreeSet<Build>>) {
+    fn check(&self, build: BuildId, of: (Arc<Model>, Arc<Manifest>), avoid: Arc<BTreeSet<Build>>) {
         let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
         tokio::spawn(async move {
             let looks = workshop.looks.clone();
-            let checked = looks.at(move || workshop.check(&model, &avoid)).await;
+            let checked = looks.at(move || workshop.check((&of.0, &of.1), &avoid)).await;
             let broken = |error: NoLook| StartFault {
                 class: FailureClass::Unknown,
                 message: format!("looking at the model failed: {}", sentence(&error)),
@@ -237,12 +237,20 @@ impl Shell {
     fn look_at(&self, id: RequestId, launches: Vec<(EngineKey, Arc<Model>)>) {
         let (workshop, inbox) = (Arc::clone(&self.workshop), self.inbox.clone());
         let looks = workshop.looks.clone();
+        let with_manifest = |(key, model): (EngineKey, Arc<Model>)| {
+            let manifest = self.pool.manifest(&model.engine).cloned();
+            (key, model, manifest)
+        };
+        let launches: Vec<_> = launches.into_iter().map(with_manifest).collect();
         let looked = move || {
             // Each model once, however many copies of it.
             let mut seen: HashMap<*const Model, Result<Facts, StartFault>> = HashMap::new();
-            let prospect = |(key, model): (EngineKey, Arc<Model>)| {
-                let facts =
-                    seen.entry(Arc::as_ptr(&model)).or_insert_with(|| workshop.check(&model, &BTreeSet::new())).clone();
+            let look = |model: &Model, manifest: Option<Arc<Manifest>>| match manifest {
+                Some(manifest) => workshop.check((model, &manifest), &BTreeSet::new()),
+                None => Err(no_engine(model)),
+            };
+            let prospect = |(key, model, manifest): (EngineKey, Arc<Model>, _)| {
+                let facts = seen.entry(Arc::as_ptr(&model)).or_insert_with(|| look(&model, manifest)).clone();
                 Prospect { key, model, facts }
             };
             launches.into_iter().map(prospect).collect()
@@ -349,6 +357,12 @@ impl Outside {
     }
 }
 
+/// What was asked about is of a catalog that is not in force any more.
+fn no_engine(model: &Model) -> StartFault {
+    let message = format!("no engine is called `{}`", model.engine);
+    StartFault { class: FailureClass::EngineMissing, message, tail: vec![] }
+}
+
 fn is_answer(action: &Action) -> bool {
     matches!(action, Action::Grant { .. } | Action::Loaded { .. } | Action::Refuse { .. } | Action::Reply { .. })
 }
@@ -414,6 +428,7 @@ fn log_event(kind: &EventKind) {
         EventKind::ExternalChanged { target, change, model, .. } => {
             tracing::info!(%target, %model, "external server: {change}");
         }
+        EventKind::Reloaded { draining } => tracing::info!(n_draining = draining.len(), "reloaded"),
         EventKind::Closing => tracing::info!("no new work is taken"),
         // Lines of their own say these.
         EventKind::Exited { .. }

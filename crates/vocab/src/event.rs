@@ -248,6 +248,11 @@ pub enum EventKind {
         /// The model, by the server's name of it.
         model: String,
     },
+    /// A new catalog and new terms are taken over.
+    Reloaded {
+        /// Engines that end for it once those they serve have finished.
+        draining: Vec<EngineKey>,
+    },
     /// No new work is taken.
     Closing,
 }

@@ -223,6 +223,9 @@ fn members(kind: &EventKind) -> (&'static str, Map<String, Value>) {
         EventKind::ExternalChanged { target, server, change, model } => {
             ("external-changed", json!({ "target": target, "server": server, "change": change, "model": model }))
         }
+        EventKind::Reloaded { draining } => {
+            ("reloaded", json!({ "draining": draining.iter().map(ToString::to_string).collect::<Vec<_>>() }))
+        }
         EventKind::Closing => ("closing", json!({})),
     };
     let Value::Object(members) = value else { return (name, Map::new()) };

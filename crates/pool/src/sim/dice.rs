@@ -1,11 +1,11 @@
 //! [`Dice`]: settings and steps drawn at random, the same ones for the same seed.
-use super::trace::{Parent, Place, Setting, SettingModel, Sickness, Step, Telling, Trace, Which, Wish};
+use super::trace::{Edit, Parent, Place, Setting, SettingModel, Sickness, Step, Telling, Trace, Which, Wish};
 use super::world::{Child, World};
 use crate::{Direction, Force, RequestId};
 use motorpool_vocab::{EngineKey, FailureClass, Lane};
 
 /// How often each kind of step is drawn.
-const WEIGHTS: [(Kind, u64); 27] = [
+const WEIGHTS: [(Kind, u64); 28] = [
     (Kind::Acquire, 16),
     (Kind::Load, 2),
     (Kind::Enter, 6),
@@ -28,6 +28,7 @@ const WEIGHTS: [(Kind, u64); 27] = [
     (Kind::Force, 1),
     (Kind::ReleaseIdle, 1),
     (Kind::Reconcile, 1),
+    (Kind::Reload, 2),
     (Kind::Withdraw, 1),
     (Kind::Move, 2),
     (Kind::Pass, 10),
@@ -61,6 +62,7 @@ enum Kind {
     Force,
     ReleaseIdle,
     Reconcile,
+    Reload,
     Withdraw,
     Move,
     Pass,
@@ -207,6 +209,10 @@ impl Dice {
             Kind::Reconcile => {
                 let n = self.pick(&[0, 1, 2, 3, 65])?;
                 Step::Reconcile(self.request(), self.model(world)?, n)
+            }
+            Kind::Reload => {
+                let edit = self.pick(&[Edit::Launch, Edit::Launch, Edit::Live, Edit::Gone, Edit::Back, Edit::Back])?;
+                Step::Reload(self.request(), self.model(world)?, edit)
             }
             Kind::Withdraw => Step::Withdraw(self.request(), self.pick(&waiting(world))?),
             Kind::Move => {

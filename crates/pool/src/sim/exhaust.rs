@@ -4,7 +4,7 @@
 //! last step is that everything ends ([`Run::finish`]), so that whoever is forgotten by any order is found.
 use super::{
     rules::{Broken, Run},
-    trace::{Place, Setting, SettingModel, Step, Telling, Trace, Which},
+    trace::{Edit, Place, Setting, SettingModel, Step, Telling, Trace, Which},
     world::{Child, World, key_of},
 };
 use crate::{Force, RequestId};
@@ -70,10 +70,13 @@ fn possible(world: &World, done: &[Step]) -> Vec<Step> {
         let states = world.children.values().filter(|(key, _)| Some(key) == key_of(&place).as_ref());
         for (_, child) in states {
             match child {
-                Child::Loading => {
-                    next.extend([Step::Ready(place.clone(), 1), Step::Gone(place.clone(), Which::Newest)]);
-                }
+                Child::Loading => next.extend([
+                    Step::Ready(place.clone(), 1),
+                    Step::Gone(place.clone(), Which::Newest),
+                    Step::Reload(number, model.into(), Edit::Launch),
+                ]),
                 Child::Serving => next.extend([
+                    Step::Reload(number, model.into(), Edit::Launch),
                     Step::Gone(place.clone(), Which::Newest),
                     Step::UnloadIdle(number, place.clone()),
                     Step::Evict(number, place.clone(), Force::No),

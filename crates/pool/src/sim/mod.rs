@@ -8,6 +8,7 @@
 //! A [`World`] performs the pool's actions without a clock or a process: children become ready, end or do not when a
 //! [`Step`] says so. A step that speaks of what is not there does nothing, so any part of a trace is a trace.
 mod dice;
+mod editions;
 mod exhaust;
 mod kept;
 mod obey;
@@ -22,5 +23,5 @@ pub use exhaust::exhaust;
 pub use rules::{Broken, Run};
 pub use shrink::shrink;
 pub use told::told;
-pub use trace::{Parent, Place, Setting, SettingModel, Sickness, Step, Telling, Trace, TraceError, Which, Wish};
+pub use trace::{Edit, Parent, Place, Setting, SettingModel, Sickness, Step, Telling, Trace, TraceError, Which, Wish};
 pub use world::{Child, Granted, Outcome, World};

@@ -14,6 +14,7 @@
 //! | queue | background work leaves a slot, nobody waits beyond the limits, no slot is given twice |
 //! | gates | closed exactly while somebody drains or the pool closes; marked exactly while somebody waits |
 //! | health | what fails is not started again and again, what is sick is stopped, and what serves is not |
+//! | reload | no child is open that was launched otherwise than the catalog says, and no other goes for a reload (N2, N3) |
 //! | kept | a slot is written once after each lease and never during one, and read back where it is not (K1, K3) |
 //! | session | a session that comes back to a replica with a slot to spare is served there |
 use super::{
@@ -129,6 +130,8 @@ impl Run {
                 let twice = self.world.leases.iter().filter(|(other, _)| *other != id).any(|(_, lease)| same(lease));
                 let real = grant.slot.is_none_or(|slot| slot < grant.gate.width() && !twice);
                 hold("queue", real, || format!("{}: that slot is not there to give", told(action)))?;
+                let is_of_now = was_closing || self.world.editions.is_of_now(grant.spawn, &grant.key);
+                hold("reload", is_of_now, || format!("{}: it was launched for another entry", told(action)))?;
             }
         }
         Ok(())
@@ -198,6 +201,7 @@ impl Run {
         Self::check_queues(snapshot)?;
         self.check_gates(snapshot)?;
         self.check_drains()?;
+        self.check_reloads(snapshot)?;
         self.check_waiters(snapshot)?;
         self.check_health(snapshot)?;
         self.check_denials(snapshot)
@@ -334,6 +338,19 @@ impl Run {
                     format!("{} is drained for {}, which does not wait for it", entry.key, pool.entries[*waiter].key)
                 })?;
             }
+        }
+        Ok(())
+    }
+
+    fn check_reloads(&self, snapshot: &Snapshot) -> Held {
+        for entry in snapshot.entries.iter().filter(|e| e.phase == PhaseView::Ready && e.n_drainers == 0) {
+            let is_of_now = entry.spawn.is_some_and(|spawn| self.world.editions.is_of_now(spawn, &entry.key));
+            hold("reload", is_of_now || snapshot.closing, || format!("{} was launched for another entry", entry.key))?;
+        }
+        for event in &self.world.events[self.seen_events..] {
+            let EventKind::Stopping { spawn, key, reason: StopReason::Reload } = &event.kind else { continue };
+            let changed = !self.world.editions.is_of_now(*spawn, key);
+            hold("reload", changed, || format!("{key} goes for a reload that did not change it"))?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! load r2 a           enter r3 a [untold]      leave r3 [untold]     tell r3       cancel r1
 //! check a:0 ok|bad    progress a:0             ready a:0 4           gone a:0 oldest|newest
 //! fail a:0 killed     sick a:0 still|deaf      fails a:0             reset r9 [a]
-//! written a:0
+//! written a:0         reload r13 a launch|live|gone|back
 //! unload-idle r4 a:0  evict r5 a:0 [force]     release r6            reconcile r7 a 2
 //! withdraw r8 r1      move r9 r1 up|down       pass 1500             old-news 7
 //! retire r10          shutdown r11             obey
@@ -17,7 +17,8 @@
 //! milliseconds; a child becomes ready with so many slots. `fail` ends one with a class of failure, `sick` makes one that
 //! serves show no progress (`still`) or answer no question either (`deaf`), `fails` has three requests in a row fail there, and
 //! `written` says that what a slot of it held, which the pool wants written, is so.
-//! `obey` does all that the pool wants done. `#` begins a comment.
+//! A reload makes a launch of a model another one, changes a live key of it, takes it out of the catalog, or puts it there as
+//! it was at first. `obey` does all that the pool wants done. `#` begins a comment.
 use crate::{Direction, Force, RequestId};
 use motorpool_catalog::MOST_REPLICAS;
 use motorpool_vocab::{FailureClass, Lane, ModelId};
@@ -120,6 +121,19 @@ pub enum Sickness {
     Deaf,
 }
 
+/// What a reload finds changed of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// A key that makes a new launch.
+    Launch,
+    /// A live key.
+    Live,
+    /// It is not there any more.
+    Gone,
+    /// It is as it was at first.
+    Back,
+}
+
 /// An engine: a model's name and a replica.
 pub type Place = (String, u32);
 
@@ -164,6 +178,8 @@ pub enum Step {
     ReleaseIdle(RequestId),
     /// So many engines of a model are wanted.
     Reconcile(RequestId, String, u32),
+    /// The catalog says something else of a model.
+    Reload(RequestId, String, Edit),
     /// A ticket is taken out.
     Withdraw(RequestId, RequestId),
     /// A ticket is moved.
@@ -248,6 +264,7 @@ impl Step {
             | Self::Evict(id, ..)
             | Self::ReleaseIdle(id)
             | Self::Reconcile(id, ..)
+            | Self::Reload(id, ..)
             | Self::Reset(id, _)
             | Self::Withdraw(id, _)
             | Self::Move(id, ..)
@@ -344,6 +361,7 @@ fn step(words: &[&str]) -> Result<Step, String> {
         ["evict", id, at, "force"] => Step::Evict(request(id)?, place(at)?, Force::Yes),
         ["release", id] => Step::ReleaseIdle(request(id)?),
         ["reconcile", id, model, n] => Step::Reconcile(request(id)?, (*model).into(), small(n, 1 << 20)?),
+        ["reload", id, model, what] => Step::Reload(request(id)?, (*model).into(), edit(what)?),
         ["withdraw", id, ticket] => Step::Withdraw(request(id)?, request(ticket)?),
         ["move", id, ticket, "up"] => Step::Move(request(id)?, request(ticket)?, Direction::Up),
         ["move", id, ticket, "down"] => Step::Move(request(id)?, request(ticket)?, Direction::Down),
@@ -354,6 +372,24 @@ fn step(words: &[&str]) -> Result<Step, String> {
         ["obey"] => Step::Obey,
         other => return Err(format!("`{}` is nothing that happens", other.join(" "))),
     })
+}
+
+impl Edit {
+    const ALL: [Self; 4] = [Self::Launch, Self::Live, Self::Gone, Self::Back];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Launch => "launch",
+            Self::Live => "live",
+            Self::Gone => "gone",
+            Self::Back => "back",
+        }
+    }
+}
+
+fn edit(text: &str) -> Result<Edit, String> {
+    let known = Edit::ALL.into_iter().find(|edit| edit.as_str() == text);
+    known.ok_or(format!("`{text}` is nothing that changes of a model"))
 }
 
 fn wish(words: &[&str]) -> Result<Wish, String> {
@@ -415,6 +451,7 @@ impl fmt::Display for Step {
             Self::Evict(id, of, Force::Yes) => write!(f, "evict r{} {} force", id.0, at(of)),
             Self::ReleaseIdle(id) => write!(f, "release r{}", id.0),
             Self::Reconcile(id, model, n) => write!(f, "reconcile r{} {model} {n}", id.0),
+            Self::Reload(id, model, edit) => write!(f, "reload r{} {model} {}", id.0, edit.as_str()),
             Self::Withdraw(id, ticket) => write!(f, "withdraw r{} r{}", id.0, ticket.0),
             Self::Move(id, ticket, Direction::Up) => write!(f, "move r{} r{} up", id.0, ticket.0),
             Self::Move(id, ticket, Direction::Down) => write!(f, "move r{} r{} down", id.0, ticket.0),

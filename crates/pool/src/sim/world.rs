@@ -1,5 +1,6 @@
 //! [`World`]: the pool and a shell made of nothing.
 use super::{
+    editions::Editions,
     kept::Kept,
     obey::facts,
     trace::{Parent, Place, Setting, Sickness, Step, Telling, Which, Wish},
@@ -8,7 +9,7 @@ use crate::{
     Action, Answer, Ask, BudgetSetting, BuildId, Denial, Exit, Force, Grant, Host, Input, Measured, Pool, PoolConfig,
     Probe, Probed, Refusal, RequestId, StartFault,
 };
-use motorpool_catalog::{Catalog, Manifest, Model, ModelSource, Replicas, shipped};
+use motorpool_catalog::{Manifest, shipped};
 use motorpool_vocab::{
     Bytes, Endpoint, EngineKey, EntryView, Event, FailureClass, Holder, ModelId, Now, PhaseView, Spawn, TryEnter,
 };
@@ -19,10 +20,10 @@ use std::{
 };
 
 /// The engine of every model of a trace.
-const ENGINE: &str = "llama-server";
+pub(super) const ENGINE: &str = "llama-server";
 
 /// Parsed once: a search begins many worlds.
-static MANIFESTS: LazyLock<Vec<Manifest>> = LazyLock::new(|| shipped().0);
+pub(super) static MANIFESTS: LazyLock<Vec<Manifest>> = LazyLock::new(|| shipped().0);
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,7 @@ pub enum Child {
 pub struct World {
     pub(super) pool: Pool,
     pub(super) setting: Setting,
+    pub(super) editions: Editions,
     pub(super) now: Now,
     pub(super) outcomes: BTreeMap<RequestId, Vec<Outcome>>,
     /// Every request that was made and wants an answer, with its terms.
@@ -92,21 +94,11 @@ pub struct World {
 impl World {
     /// As it is at the beginning of a trace; names that are no ids are left out.
     pub fn new(setting: &Setting) -> Self {
-        let mib = |n| Bytes::mib(n);
-        let host = Host { ram: mib(1 << 31), budget: BudgetSetting::explicit(mib(setting.budget)), ..Host::default() };
-        let models = setting.models.iter().filter_map(|model| {
-            let source = ModelSource::File(format!("/models/{}.gguf", model.id).into());
-            let mut made = Model::new(ModelId::new(&model.id).ok()?, ENGINE, source);
-            made.declared = Some(mib(model.mib));
-            made.priority = model.priority;
-            [made.pinned, made.home] = model.stays;
-            made.replicas = Replicas { min: model.replicas.0, max: model.replicas.1 };
-            Some(made)
-        });
-        let catalog = Catalog::new(MANIFESTS.clone(), models.collect()).unwrap_or_default();
-        let config = PoolConfig { host, ..PoolConfig::default() };
+        let editions = Editions::default();
+        let config = PoolConfig { host: host_of(setting), ..PoolConfig::default() };
         Self {
-            pool: Pool::new(config, Arc::new(catalog), Spawn(1)),
+            pool: Pool::new(config, editions.catalog(setting), Spawn(1)),
+            editions,
             setting: setting.clone(),
             now: Now::from_nanos(1_000_000_000_000),
             outcomes: BTreeMap::new(),
@@ -174,6 +166,7 @@ impl World {
                 Ok(model) => self.operate(*id, Input::Reconcile { id: *id, targets: [(model, *n)].into() }),
                 Err(_) => vec![],
             },
+            Step::Reload(id, model, edit) => self.reload(*id, model, *edit),
             Step::Withdraw(id, ticket) => self.operate(*id, Input::Withdraw { id: *id, ticket: *ticket }),
             Step::Move(id, ticket, direction) => {
                 self.operate(*id, Input::Move { id: *id, ticket: *ticket, direction: *direction })
@@ -242,6 +235,7 @@ impl World {
             Action::Check { build, key, .. } => self.checks.push((*build, key.clone())),
             Action::Start { spawn, launch } => {
                 self.children.insert(*spawn, (launch.key.clone(), Child::Loading));
+                self.editions.launches(*spawn, &launch.model);
             }
             Action::StopPolitely { spawn } => self.turn(*spawn, Child::Asked),
             Action::Kill { spawn } => self.turn(*spawn, Child::Killed),
@@ -308,7 +302,7 @@ impl World {
         self.ask(id, ask)
     }
 
-    fn operate(&mut self, id: RequestId, input: Input) -> Vec<Action> {
+    pub(super) fn operate(&mut self, id: RequestId, input: Input) -> Vec<Action> {
         self.asked.insert(id, None);
         self.feed(input)
     }
@@ -456,6 +450,12 @@ impl World {
         let of_it = self.setting.models.iter().find(|model| model.id == key.model().as_str());
         Bytes::mib(of_it.map_or(0, |model| model.mib))
     }
+}
+
+/// A machine without devices, and as much memory as anybody could want.
+pub(super) fn host_of(setting: &Setting) -> Host {
+    let budget = BudgetSetting::explicit(Bytes::mib(setting.budget));
+    Host { ram: Bytes::mib(1 << 31), budget, ..Host::default() }
 }
 
 pub(super) fn key_of((model, replica): &Place) -> Option<EngineKey> {

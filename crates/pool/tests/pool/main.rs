@@ -21,6 +21,7 @@ mod pressures;
 mod properties;
 mod queues;
 mod reclaims;
+mod reload;
 mod replicas;
 mod restless;
 mod slots;

@@ -96,17 +96,19 @@ pub(crate) fn in_lane(model: &str, lane: Lane) -> Ask {
 
 /// A catalog of models with declared MiB, or 0 for one that is estimated; `more` is TOML added to a model's file.
 pub(crate) fn catalog(models: &[(&str, u64, &str)]) -> Arc<Catalog> {
+    catalog_of("llama-server", models)
+}
+
+pub(crate) fn catalog_of(engine: &str, models: &[(&str, u64, &str)]) -> Arc<Catalog> {
     static MANIFESTS: LazyLock<Vec<Manifest>> = LazyLock::new(|| {
         let parsed = embedded_manifests().iter().map(|(file, text)| parse_manifest(Source { file, text }, &|_| None));
         parsed.map(|manifest| manifest.expect("a shipped manifest")).collect()
     });
-    let none = |_: &str| None;
     let models = models.iter().map(|(id, mib, more)| {
         let declared = if *mib == 0 { String::new() } else { format!("declared = \"{mib}MiB\"\n") };
-        let text = format!(
-            "id = \"{id}\"\nengine = \"llama-server\"\n{declared}{more}\n[source]\nfile = \"/models/{id}.gguf\"\n"
-        );
-        parse_model(Source { file: id, text: &text }, &none).expect("a model")
+        let text =
+            format!("id = \"{id}\"\nengine = \"{engine}\"\n{declared}{more}\n[source]\nfile = \"/models/{id}.gguf\"\n");
+        parse_model(Source { file: id, text: &text }, &|_| None).expect("a model")
     });
     Arc::new(Catalog::new(MANIFESTS.clone(), models.collect()).expect("a catalog"))
 }
