@@ -6,6 +6,7 @@ mod events;
 mod log;
 mod plan;
 mod queue;
+mod reload;
 mod residency;
 mod wire;
 
@@ -74,6 +75,7 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/queue/{id}/cancel", post(queue::cancel))
         .route("/queue/{id}/move", post(queue::shift))
         .route("/reconcile", post(queue::reconcile))
+        .route("/reload", post(reload::reload))
         .route("/events", get(events::stream))
         .route("/plan", post(plan::plan))
         .route("/residency", get(residency::list))

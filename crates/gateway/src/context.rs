@@ -1,7 +1,7 @@
-//! What every request needs: [`Context`].
+//! What every request needs: [`Context`]. A reload makes another one (`reload.rs`); a request keeps the one it began with.
 use crate::{
-    errors::Failure, keys::Keyring, pull::Pull, retain::BodyStore, settings::GatewaySettings, upstream::Upstream,
-    usage::Outlet,
+    errors::Failure, keys::Keyring, pull::Pull, reload::Reloads, retain::BodyStore, settings::GatewaySettings,
+    upstream::Upstream, usage::Outlet,
 };
 use motorpool_catalog::{Catalog, Manifest, Model, UnknownModel};
 use motorpool_supervisor::PoolHandle;
@@ -24,7 +24,7 @@ pub(crate) struct Context {
     pub(crate) settings: GatewaySettings,
     pub(crate) bodies: Arc<BodyStore>,
     pub(crate) upstream: Upstream,
-    pub(crate) keys: Keyring,
+    pub(crate) keys: Arc<Keyring>,
     /// Somebody with the right to it asked us to end.
     pub(crate) shutdown_asked: Arc<Notify>,
     /// Members that a rule of any model names.
@@ -32,10 +32,12 @@ pub(crate) struct Context {
     /// Seconds since 1970 at our start.
     pub(crate) started_at: u64,
     /// Who fetches models' files.
-    pub(crate) pull: OnceLock<Pull>,
+    pub(crate) pull: Arc<OnceLock<Pull>>,
     /// Who takes the records of requests.
-    pub(crate) outlet: OnceLock<Outlet>,
-    ids: RequestIds,
+    pub(crate) outlet: Arc<OnceLock<Outlet>>,
+    /// Who reads the files again.
+    pub(crate) reloads: Arc<OnceLock<Reloads>>,
+    ids: Arc<RequestIds>,
 }
 
 /// Ids that nobody guesses or meets twice.
@@ -51,14 +53,34 @@ impl Context {
         Self {
             bodies: BodyStore::new(settings.body_limits()),
             upstream: Upstream::new(settings.limits.connect, settings.limits.first_result),
-            keys: Keyring::new(settings.keys.clone()),
+            keys: Arc::new(Keyring::new(settings.keys.clone())),
             shutdown_asked: Arc::default(),
             watched: watched(&catalog),
             started_at: now.as_secs(),
-            pull: OnceLock::new(),
-            outlet: OnceLock::new(),
-            ids: RequestIds::default(),
+            pull: Arc::default(),
+            outlet: Arc::default(),
+            reloads: Arc::default(),
+            ids: Arc::default(),
             handle,
+            catalog,
+            settings,
+        }
+    }
+
+    /// The same with another catalog and other settings. What outlives a reload is shared with it.
+    pub(crate) fn with(&self, catalog: Arc<Catalog>, settings: GatewaySettings) -> Self {
+        Self {
+            handle: self.handle.clone(),
+            bodies: Arc::clone(&self.bodies),
+            upstream: self.upstream.clone().within(settings.limits.first_result),
+            keys: Arc::clone(&self.keys),
+            shutdown_asked: Arc::clone(&self.shutdown_asked),
+            watched: watched(&catalog),
+            started_at: self.started_at,
+            pull: Arc::clone(&self.pull),
+            outlet: Arc::clone(&self.outlet),
+            reloads: Arc::clone(&self.reloads),
+            ids: Arc::clone(&self.ids),
             catalog,
             settings,
         }

@@ -138,6 +138,9 @@ pub enum Failure {
         /// The member at fault.
         param: Option<&'static str>,
     },
+    /// What the files say cannot be taken over.
+    #[error("{0}")]
+    InvalidConfiguration(String),
     /// The body is longer than `limits.body`.
     #[error("the body is longer than the {limit} bytes of `limits.body`")]
     BodyTooLarge {
@@ -284,6 +287,7 @@ impl Failure {
             Self::ShuttingDown => (503, "shutting_down", SERVER, None, After(5)),
             Self::Overloaded(_) => (503, "overloaded", SERVER, None, After(2)),
             Self::InvalidRequest { param, .. } => (400, "invalid_request", INVALID, *param, Never),
+            Self::InvalidConfiguration(_) => (400, "invalid_configuration", INVALID, None, Never),
             Self::BodyTooLarge { .. } => (413, "body_too_large", INVALID, None, Never),
             Self::UnsupportedMedia(_) => (415, "unsupported_media_type", INVALID, None, Never),
             Self::OriginNotAllowed(_) => (403, "origin_not_allowed", INVALID, None, Never),
@@ -378,6 +382,7 @@ pub(crate) mod tests {
             (Failure::ShuttingDown, 503, "shutting_down"),
             (Failure::Overloaded("bodies"), 503, "overloaded"),
             (Failure::InvalidRequest { message: text(), param: Some("model") }, 400, "invalid_request"),
+            (Failure::InvalidConfiguration(text()), 400, "invalid_configuration"),
             (Failure::BodyTooLarge { limit: 7 }, 413, "body_too_large"),
             (Failure::UnsupportedMedia("gzip"), 415, "unsupported_media_type"),
             (Failure::OriginNotAllowed(text()), 403, "origin_not_allowed"),

@@ -48,6 +48,7 @@ mod raw;
 mod receive;
 mod refusals;
 mod relay;
+mod reload;
 mod route;
 mod service;
 mod settings;
@@ -69,7 +70,8 @@ use motorpool_catalog::Catalog;
 use motorpool_supervisor::PoolHandle;
 pub use outside::{Outside, Watch};
 pub use pull::{Pull, Pulling};
-use service::Service;
+use reload::Scene;
+pub use reload::{Handover, NotReloaded, Reloading, Reloads};
 pub use settings::GatewaySettings;
 use std::sync::Arc;
 use tokio::{
@@ -81,36 +83,44 @@ pub use usage::{Outcome, Outlet, Tokens, UsageRecord};
 /// The server, ready to serve.
 #[derive(Debug)]
 pub struct Gateway {
-    context: Arc<Context>,
+    scene: Scene,
 }
 
 impl Gateway {
     /// A server of `catalog`'s models through `handle`.
     pub fn new(handle: PoolHandle, catalog: Arc<Catalog>, settings: GatewaySettings) -> Self {
-        Self { context: Arc::new(Context::new(handle, catalog, settings)) }
+        Self { scene: Scene::new(Context::new(handle, catalog, settings)) }
     }
 
     /// From now on `pull` fetches the files of models that clients ask for; without it nobody does.
     pub fn pulls_with(&self, pull: Pull) {
-        let _ = self.context.pull.set(pull);
+        let _ = self.scene.now().context.pull.set(pull);
     }
 
     /// From now on `outlet` gets one record for each request to a model. One that is full loses some.
     pub fn records_to(&self, outlet: Outlet) {
-        let _ = self.context.outlet.set(outlet);
+        let _ = self.scene.now().context.outlet.set(outlet);
+    }
+
+    /// From now on `reloads` is asked when somebody wants the files read again; without it nobody does.
+    pub fn reloads_with(&self, reloads: Reloads) {
+        let _ = self.scene.now().context.reloads.set(reloads);
+    }
+
+    /// The way to give it another catalog while it serves.
+    pub fn handover(&self) -> Handover {
+        Handover(self.scene.clone())
     }
 
     /// Notified when somebody asks on the control socket that the server end. Whoever owns the server does it.
     pub fn shutdown_asked(&self) -> Arc<Notify> {
-        Arc::clone(&self.context.shutdown_asked)
+        Arc::clone(&self.scene.now().context.shutdown_asked)
     }
 
     /// Serves on `listeners` until `stop` says `true`, or its sender is gone; then takes nothing new and returns when the
     /// last connection has ended.
     pub async fn serve(self, listeners: Vec<Listener>, stop: watch::Receiver<bool>) {
-        let management = api::router(Arc::clone(&self.context));
-        let service = Service { context: self.context, management };
-        let keeper = Arc::new(Doorkeeper::new(service, stop));
+        let keeper = Arc::new(Doorkeeper::new(self.scene, stop));
         let doors: JoinSet<()> = listeners.into_iter().map(|l| Arc::clone(&keeper).keep(l)).collect();
         doors.join_all().await;
     }

@@ -4,7 +4,8 @@ use crate::{
     errors::Failure,
     family::Caller,
     keys::{KeysNeeded, Visitor},
-    service::{Door, Service, failed},
+    reload::Scene,
+    service::{Door, failed},
     wire::Wire,
 };
 use http::{HeaderValue, Request, Response, header};
@@ -39,16 +40,16 @@ pub enum Listener {
 /// Bounds of what is taken.
 #[derive(Debug)]
 pub(crate) struct Doorkeeper {
-    service: Service,
+    scene: Scene,
     places: Arc<Semaphore>,
     turned_away: Arc<Semaphore>,
     builder: http1::Builder,
-    write_stall: Duration,
     stop: watch::Receiver<bool>,
 }
 
 impl Doorkeeper {
-    pub(crate) fn new(service: Service, stop: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(scene: Scene, stop: watch::Receiver<bool>) -> Self {
+        let service = scene.now();
         let limits = &service.context.settings.limits;
         let mut builder = http1::Builder::new();
         let header_bytes = usize::try_from(limits.header.get()).unwrap_or(usize::MAX).max(8192);
@@ -61,9 +62,8 @@ impl Doorkeeper {
         Self {
             places: Arc::new(Semaphore::new(usize::try_from(limits.connections).unwrap_or(usize::MAX))),
             turned_away: Arc::new(Semaphore::new(TURNED_AWAY)),
-            write_stall: limits.write_stall,
             builder,
-            service,
+            scene,
             stop,
         }
     }
@@ -100,14 +100,14 @@ impl Doorkeeper {
             Listener::Control(_) => return KeysNeeded::OnceThereAre,
         };
         let is_near = address.is_some_and(|address| address.ip().to_canonical().is_loopback());
-        if is_near { KeysNeeded::OnceThereAre } else { self.service.context.settings.keys_from_afar }
+        if is_near { KeysNeeded::OnceThereAre } else { self.scene.now().context.settings.keys_from_afar }
     }
 
     fn admit<S>(self: &Arc<Self>, connections: &mut JoinSet<()>, stream: S, door: Door)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let stream = Wire::new(stream, self.write_stall);
+        let stream = Wire::new(stream, self.scene.now().context.settings.limits.write_stall);
         // The operator gets in when everybody else has filled the house.
         let place = match door {
             Door::Control => Ok(None),
@@ -117,10 +117,10 @@ impl Doorkeeper {
         if let Ok(place) = place {
             connections.spawn(async move {
                 let _place = place;
-                let service = keeper.service.clone();
+                let scene = keeper.scene.clone();
                 keeper
                     .serve(stream, move |request| {
-                        let service = service.clone();
+                        let service = scene.now();
                         async move { service.respond(door, request).await }
                     })
                     .await;

@@ -1,4 +1,4 @@
-//! What the gateway is told at its start.
+//! What the gateway is told at its start, and by reloads.
 use crate::{keys::KeysNeeded, origin::Allowed, outside::Outside, retain::BodyLimits};
 use motorpool_catalog::{Config, Defaults, Limits, Loading};
 use std::{path::PathBuf, time::Duration};
@@ -26,16 +26,15 @@ pub struct GatewaySettings {
     pub drain_wait: Duration,
     /// The addresses served, for people.
     pub listen: Vec<String>,
+    /// A host name of this machine that requests may be addressed to.
+    pub machine_name: Option<String>,
 }
 
 impl GatewaySettings {
     /// Of the configuration. `machine_name` is a host name that requests may be addressed to.
     pub fn new(config: &Config, machine_name: Option<String>, spool_dir: PathBuf) -> Self {
-        let lower = |names: &[String]| names.iter().map(|n| n.to_ascii_lowercase()).collect::<Vec<_>>();
-        let mut hosts = lower(&config.server.hosts);
-        hosts.extend(machine_name.map(|n| n.to_ascii_lowercase()));
         Self {
-            allowed: Allowed { hosts, origins: lower(&config.server.origins) },
+            allowed: allowed(config, machine_name.as_deref()),
             limits: config.limits.clone(),
             loading: config.loading.clone(),
             defaults: config.defaults.clone(),
@@ -45,6 +44,33 @@ impl GatewaySettings {
             outside: Vec::new(),
             drain_wait: config.pool.drain_wait,
             listen: Vec::new(),
+            machine_name,
+        }
+    }
+
+    /// What the configuration says now, as far as that can change while the server runs; the rest as `before`.
+    pub(crate) fn reloaded(before: &Self, config: &Config) -> Self {
+        let (was, limits) = (before.limits.clone(), &config.limits);
+        Self {
+            allowed: allowed(config, before.machine_name.as_deref()),
+            limits: Limits {
+                queue_model: limits.queue_model,
+                queue: limits.queue,
+                write_stall: limits.write_stall,
+                first_result: limits.first_result,
+                between_frames: limits.between_frames,
+                body: was.body,
+                body_memory: was.body_memory,
+                bodies_memory: was.bodies_memory,
+                spool: was.spool,
+                connections: was.connections,
+                header: was.header,
+                connect: was.connect,
+            },
+            loading: config.loading.clone(),
+            defaults: config.defaults.clone(),
+            drain_wait: config.pool.drain_wait,
+            ..before.clone()
         }
     }
 
@@ -57,6 +83,13 @@ impl GatewaySettings {
             spool_dir: self.spool_dir.clone(),
         }
     }
+}
+
+fn allowed(config: &Config, machine_name: Option<&str>) -> Allowed {
+    let lower = |names: &[String]| names.iter().map(|n| n.to_ascii_lowercase()).collect::<Vec<_>>();
+    let mut hosts = lower(&config.server.hosts);
+    hosts.extend(machine_name.map(str::to_ascii_lowercase));
+    Allowed { hosts, origins: lower(&config.server.origins) }
 }
 
 /// Between two comments of a stream that waits.

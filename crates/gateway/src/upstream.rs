@@ -86,6 +86,11 @@ impl Upstream {
         Self { kept: client(usize::MAX), fresh: client(0), connect, first_result }
     }
 
+    /// The same that waits for a reply's head for `first_result`.
+    pub(crate) fn within(self, first_result: Duration) -> Self {
+        Self { first_result, ..self }
+    }
+
     /// Sends what `request` makes for the URI it is given, until a reply's head comes back.
     pub(crate) async fn send(
         &self,
