@@ -57,7 +57,7 @@ pub(crate) enum Command {
     ///
     /// A file that is no model's of the catalog yet is entered there for good, under its own name; when another file has
     /// that name, a number is added. While this runs, `default` means the model of the file. Where a pool runs already,
-    /// that one loads it, if it knew it when it started.
+    /// that one reads its catalog again, and loads it.
     Up(Up),
     /// Serve until told to stop
     Serve(Serve),
@@ -74,6 +74,12 @@ pub(crate) enum Command {
     /// It waits for running requests, at most `drain_wait` of [pool], and takes no new ones meanwhile. --force cuts them;
     /// --idle does nothing when there are any.
     Unload(Unload),
+    /// Have the running pool read its files again, and show what became of each item
+    ///
+    /// Only what changed is touched: an engine whose launch is another one takes nobody new, ends after those that it serves,
+    /// and is started anew at its next use. A file that is wrong changes nothing. SIGHUP does the same, and `watch = true` in
+    /// [server] does it whenever a file changes.
+    Reload,
     /// Forget failed starts, of one model or of all, so that they are tried again
     ///
     /// What must fail again is not started again until its file, its engine or its catalog entry changes; what fails too
@@ -143,6 +149,7 @@ impl Command {
             | Self::Models
             | Self::Load(_)
             | Self::Unload(_)
+            | Self::Reload
             | Self::Reset(_)
             | Self::Queue { .. }
             | Self::Residency { .. }

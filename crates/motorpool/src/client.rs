@@ -79,6 +79,7 @@ fn refused(status: StatusCode, code: &str, what: String) -> Failure {
         (_, "capacity_denied") => (Exit::Refused, "run `motorpool ps` for who holds what, and unload something"),
         (_, "context_denied") => (Exit::Refused, "give its catalog entry a `context` that fits, or unload something"),
         (_, "shutting_down") => (Exit::Refused, "start it again when it has ended: `motorpool serve`"),
+        (_, "invalid_configuration") => (Exit::Config, "nothing was changed: correct it, and run this again"),
         (_, "engine_busy" | "queue_full" | "queue_timeout") => {
             (Exit::Refused, "try again later; `motorpool ps` shows why")
         }

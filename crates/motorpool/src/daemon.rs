@@ -16,30 +16,28 @@ use crate::{
     engine::{self, calibrate::calibration_of, devices::Keep, discover},
     exit::{Exit, Failure, chain},
     external::{self, Externals},
-    host,
     listen::{self, Bound},
     log, machine,
     model::{
         pull::{Wanted, pull},
         store::{Presence, Store},
     },
+    reload::Reloader,
     settings::{self, Settings},
     systemd::{self, Notifier},
+    terms::pool_config,
 };
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, KeysNeeded, Listener, Pull};
-use motorpool_pool::{
-    BreakerTerms, HealthTerms, Host, NotKept, OnAbandon, OnDeadline, PoolConfig, QueueTerms, ScaleTerms, SessionsKept,
-    StartFault,
-};
+use motorpool_pool::StartFault;
 use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey};
-use motorpool_vocab::{Bytes, FailureClass};
+use motorpool_vocab::FailureClass;
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::{Notify, watch},
-    task::JoinHandle,
+    task::{AbortHandle, JoinHandle},
 };
 
 /// What was cut gets its error event in this time.
@@ -51,14 +49,14 @@ fn fault(class: FailureClass, message: String) -> StartFault {
 }
 
 /// The program of an engine: the first of its chain.
-pub(crate) fn locate_program(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<PathBuf, StartFault> {
-    locate_programs(dirs, config, manifest).map(|mut chain| chain.swap_remove(0))
+pub(crate) fn locate_program(dirs: &Dirs, manifest: &Manifest) -> Result<PathBuf, StartFault> {
+    locate_programs(dirs, manifest).map(|mut chain| chain.swap_remove(0))
 }
 
 /// Every build of an engine that is here, the preferred one first, and never none. They are looked for at each start: one
 /// that was installed meanwhile is found.
-pub(crate) fn locate_programs(dirs: &Dirs, config: &Config, manifest: &Manifest) -> Result<Vec<PathBuf>, StartFault> {
-    let configured = config.engines.get(&manifest.name).and_then(|engine| engine.program.as_deref());
+pub(crate) fn locate_programs(dirs: &Dirs, manifest: &Manifest) -> Result<Vec<PathBuf>, StartFault> {
+    let configured = manifest.program.configured.as_deref();
     if let Some(path) = configured.filter(|path| !disk::is_executable(path)) {
         let message = format!("{} is no program; correct `program` in [engine.{}]", path.display(), manifest.name);
         return Err(fault(FailureClass::EngineMissing, message));
@@ -93,57 +91,6 @@ pub(crate) fn locate_model(store: &Store, model: &Model) -> Result<PathBuf, Star
     }
 }
 
-/// What the pool is told about time and memory.
-fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Failure> {
-    Ok(PoolConfig {
-        host,
-        policy: host::policy(config.pool.policy),
-        max_wait: config.pool.max_wait,
-        min_residency: config.pool.min_residency,
-        drain_wait: config.pool.drain_wait,
-        queue_wait: config.pool.queue_wait,
-        stall_within: config.load.stall,
-        load_within: config.load.cap,
-        polite_within: config.stop.polite,
-        kill_within: config.stop.kill,
-        queue: QueueTerms {
-            per_model: config.limits.queue_model as usize,
-            in_all: config.limits.queue as usize,
-            quiet: config.pool.quiet,
-            ..QueueTerms::default()
-        },
-        scale: ScaleTerms { fan_out_after: config.pool.fan_out_after, scale_down_after: config.pool.scale_down_after },
-        on_deadline: match config.evict.on_deadline {
-            motorpool_catalog::OnDeadline::Refuse => OnDeadline::Refuse,
-            motorpool_catalog::OnDeadline::Cut => OnDeadline::Cut,
-        },
-        on_abandon: match config.load.abandon {
-            motorpool_catalog::Abandon::Finish => OnAbandon::Finish,
-            motorpool_catalog::Abandon::Abort => OnAbandon::Abort,
-        },
-        // Two daemons that fail together do not come back together.
-        seed: std::process::id().into(),
-        load_slots: settings::load_slots(config.load.parallel)?,
-        on_cpu_fallback: host::on_cpu_fallback(config.capacity.on_cpu_fallback),
-        sessions_kept: match config.session_state.disk {
-            Bytes::ZERO => SessionsKept::No(NotKept::SwitchedOff),
-            _ => SessionsKept::Yes,
-        },
-        breaker: BreakerTerms {
-            failures: config.breaker.failures,
-            within: config.breaker.within,
-            pause: config.breaker.pause,
-        },
-        health: HealthTerms {
-            every: config.health.every,
-            misses: config.health.misses,
-            silent: config.health.silent,
-            failures: config.health.failures,
-        },
-        ..PoolConfig::default()
-    })
-}
-
 /// What the gateway is told; bodies that outgrow memory lie on disk, never in a run directory that is memory too.
 fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Failure> {
     let spool = dirs.state.join("spool");
@@ -170,14 +117,14 @@ async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Fail
     machine.say();
     let Found { host, graphics } = machine.found();
     let format = settings.config.log.format;
-    let (config, store) = (settings.config.clone(), Store::new(dirs));
+    let store = Store::new(dirs);
     let (for_programs, for_calibration) = (dirs.clone(), dirs.clone());
     let shell = motorpool_supervisor::Settings {
         keeper: motorpool::keeper(),
         state: dirs.state.clone(),
         run: dirs.run.clone(),
         environment: std::env::vars_os().filter(|(name, _)| !systemd::is_for_us(name)).collect(),
-        discover: Box::new(move |manifest| locate_programs(&for_programs, &config, manifest)),
+        discover: Box::new(move |manifest| locate_programs(&for_programs, manifest)),
         locate: Box::new(move |model| locate_model(&store, model)),
         calibrate: Box::new(move |program| calibration_of(&for_calibration, program)),
         devices: Devices {
@@ -268,7 +215,9 @@ pub(crate) struct Daemon {
     asked: Arc<Notify>,
     addresses: Vec<String>,
     control: PathBuf,
-    grace: Duration,
+    reloader: Arc<Reloader>,
+    /// Watches files, and has what changes reloaded.
+    watch: AbortHandle,
     notifier: Notifier,
 }
 
@@ -305,19 +254,21 @@ impl Daemon {
         };
         let gateway = Gateway::new(handle.clone(), settings.catalog.clone(), told);
         gateway.pulls_with(puller(dirs, settings));
+        let reloader = Reloader::new(dirs, settings.clone(), (handle.clone(), gateway.handover()));
+        gateway.reloads_with(reloader.for_requests());
+        let watch = tokio::spawn(Arc::clone(&reloader).reload_what_changes()).abort_handle();
         let asked = gateway.shutdown_asked();
         let gateway = tokio::spawn(gateway.serve(listeners, stopped));
         for address in &addresses {
             tracing::info!("listening on {address}");
         }
         for manifest in settings.catalog.manifests().filter(|manifest| is_used(settings, manifest)) {
-            if let Err(fault) = locate_program(dirs, &settings.config, manifest) {
+            if let Err(fault) = locate_program(dirs, manifest) {
                 tracing::warn!("{}", fault.message);
             }
         }
         let notifier = Notifier::begin(&handle, &addresses);
-        let grace = settings.config.shutdown.grace;
-        Ok(Self { handle, externals, gateway, stop, asked, addresses, control, grace, notifier })
+        Ok(Self { handle, externals, gateway, stop, asked, addresses, control, reloader, watch, notifier })
     }
 
     /// Where it serves, as people write it.
@@ -327,10 +278,19 @@ impl Daemon {
 
     /// Serves until a signal, or until somebody asks for the end on the control socket; then ends everything.
     pub(crate) async fn serve(mut self, signals: &mut Signals) -> Result<(), Failure> {
-        let broken = tokio::select! {
-            () = signals.stop() => None,
-            () = self.asked.notified() => None,
-            ended = &mut self.gateway => Some(ended),
+        let broken = loop {
+            tokio::select! {
+                call = signals.next() => match call {
+                    Call::Stop => break None,
+                    Call::Reload => {
+                        let reloader = Arc::clone(&self.reloader);
+                        // What came of it is in the log, and a stop does not wait for it.
+                        tokio::spawn(async move { drop(reloader.reload().await) });
+                    }
+                },
+                () = self.asked.notified() => break None,
+                ended = &mut self.gateway => break Some(ended),
+            }
         };
         match broken {
             None => {
@@ -348,10 +308,12 @@ impl Daemon {
     /// Takes nothing new, waits at most the grace for what runs, then ends all. A signal meanwhile cuts the wait.
     pub(crate) async fn end(self, signals: &mut Signals) {
         // The doors stay open until everything has ended: whoever asks hears that we are leaving, and operators see it.
+        self.watch.abort();
         self.notifier.stopping().await;
-        tracing::info!("stopping: running requests have {} s", self.grace.as_secs());
+        let grace = self.reloader.grace();
+        tracing::info!("stopping: running requests have {} s", grace.as_secs());
         tokio::select! {
-            _ = tokio::time::timeout(self.grace, async { tokio::join!(self.handle.retire(), self.externals.quiet()) }) => {}
+            _ = tokio::time::timeout(grace, async { tokio::join!(self.handle.retire(), self.externals.quiet()) }) => {}
             () = signals.stop() => tracing::info!("stopping at once"),
         }
         tokio::select! {
@@ -371,20 +333,38 @@ impl Daemon {
     }
 }
 
-/// The signals that stop us, heard from the first moment on.
+/// What a signal wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Stop,
+    Reload,
+}
+
+/// The signals that stop us, or have the files read again, heard from the first moment on.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
     pub(crate) fn listen() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, error, "start it again"));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hangup: listen(SignalKind::hangup())? })
     }
 
     /// The next one.
+    pub(crate) async fn next(&mut self) -> Call {
+        tokio::select! {
+            _ = self.terminate.recv() => Call::Stop,
+            _ = self.interrupt.recv() => Call::Stop,
+            _ = self.hangup.recv() => Call::Reload,
+        }
+    }
+
+    /// The next one that stops us.
     pub(crate) async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -422,11 +402,10 @@ mod tests {
         let (mut manifests, _) = motorpool_catalog::shipped();
         let mut manifest = manifests.swap_remove(0);
         manifest.program.names = vec!["no-such-program".into()];
-        let fault = locate_program(&dirs, &Config::default(), &manifest).expect_err("absent");
+        let fault = locate_program(&dirs, &manifest).expect_err("absent");
         assert!(fault.message.contains("`motorpool engine install llama-server`"), "{}", fault.message);
-        let mut config = Config::default();
-        config.engines.entry("llama-server".into()).or_default().program = Some("/no/such".into());
-        let fault = locate_program(&dirs, &config, &manifest).expect_err("not a program");
+        manifest.program.configured = Some("/no/such".into());
+        let fault = locate_program(&dirs, &manifest).expect_err("not a program");
         assert_eq!(fault.class, FailureClass::EngineMissing);
         assert!(fault.message.contains("/no/such"), "{}", fault.message);
     }

@@ -132,7 +132,7 @@ pub(crate) fn is_of_use(gpu: &Gpu, all: &[Gpu]) -> bool {
 async fn lists(dirs: &Dirs, settings: &Settings, told: Told<'_>) -> BTreeMap<PathBuf, Option<Vec<EngineDevice>>> {
     let mut lists = BTreeMap::new();
     for manifest in settings.catalog.manifests().filter(|manifest| is_used(settings, manifest)) {
-        if let Ok(program) = locate_program(dirs, &settings.config, manifest) {
+        if let Ok(program) = locate_program(dirs, manifest) {
             let list = list_of(dirs, (manifest, &program), told).await;
             lists.insert(program, list);
         }

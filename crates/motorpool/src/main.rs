@@ -20,10 +20,13 @@ mod prerequisites;
 mod process;
 mod progress;
 mod python;
+mod reload;
 mod remote;
 mod settings;
 mod status;
 mod systemd;
+mod terms;
+mod watching;
 
 use clap::Parser;
 use exit::{Exit, Failure};

@@ -43,6 +43,12 @@ pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
     pub(crate) config: Config,
     pub(crate) catalog: Arc<Catalog>,
+    /// The folder whose `engines/` and `catalog/` count.
+    pub(crate) beside: PathBuf,
+    /// What `--config` says.
+    explicit: Option<PathBuf>,
+    /// The model that is meant by `default` whatever the files say.
+    called: Option<ModelId>,
 }
 
 /// Why there are no settings.
@@ -110,11 +116,28 @@ impl Settings {
             Some(name) => Some(catalog.resolve(name).map_err(SettingsError::Default)?.id.clone()),
             None => None,
         };
-        let mut settings = Self { file, config, catalog: Arc::new(catalog) };
+        let (catalog, explicit) = (Arc::new(catalog), explicit.map(Path::to_owned));
+        let mut settings = Self { file, config, catalog, beside, explicit, called: None };
         if let Some(id) = default {
             settings.call_default(&id);
         }
         Ok(settings)
+    }
+
+    /// What the files say now, found in the same way.
+    pub(crate) fn read_again(&self, dirs: &Dirs) -> Result<Self, SettingsError> {
+        let mut again = Self::load(dirs, self.explicit.as_deref())?;
+        if let Some(id) = self.called.as_ref().filter(|id| again.catalog.model(id).is_some()) {
+            again.call_default(id);
+        }
+        again.called.clone_from(&self.called);
+        Ok(again)
+    }
+
+    /// [`Settings::call_default`] that holds whatever the files say, as long as the model is there.
+    pub(crate) fn keep_default(&mut self, id: &ModelId) {
+        self.called = Some(id.clone());
+        self.call_default(id);
     }
 
     /// This model is meant by `default`, and by a request that names none.

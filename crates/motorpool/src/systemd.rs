@@ -4,6 +4,7 @@
 //! READY=1 ─ the past is settled and every address is served on
 //! STATUS= ─ engines, requests, who waits; at most once a second
 //! WATCHDOG=1 ─ at half of WATCHDOG_USEC, only while the one loop turns: a loop that hangs gets us restarted
+//! RELOADING=1, MONOTONIC_USEC= ─ files are read again; READY=1 when that is done, or came to nothing
 //! STOPPING=1 ─ no new work is taken
 //! ```
 //!
@@ -117,6 +118,9 @@ fn private_path(socket: &StdUnix, name: &str) -> Result<String, PassedError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum News {
     Ready,
+    Reloading,
+    /// When that began, by the clock that does not count suspend.
+    Monotonic(i128),
     Status(String),
     Watchdog,
     Stopping,
@@ -126,6 +130,8 @@ impl News {
     fn as_state(&self) -> NotifyState<'_> {
         match self {
             Self::Ready => NotifyState::Ready,
+            Self::Reloading => NotifyState::Reloading,
+            Self::Monotonic(usec) => NotifyState::MonotonicUsec(*usec),
             Self::Status(text) => NotifyState::Status(text),
             Self::Watchdog => NotifyState::Watchdog,
             Self::Stopping => NotifyState::Stopping,
@@ -154,6 +160,18 @@ impl Notifier {
             say(vec![News::Stopping, News::Status("stopping".into())]).await;
         }
     }
+}
+
+/// The files are read again.
+pub(crate) async fn reloading() {
+    if let Ok(NotifyState::MonotonicUsec(now)) = NotifyState::monotonic_usec_now() {
+        say(vec![News::Reloading, News::Monotonic(now)]).await;
+    }
+}
+
+/// That is done.
+pub(crate) async fn ready_again() {
+    say(vec![News::Ready]).await;
 }
 
 impl Drop for Notifier {

@@ -81,6 +81,7 @@ pub const RESERVED: &[(&str, &[&str])] = &[
     ("indicatif", &["motorpool"]),
     ("nvml-wrapper", &["devices"]),
     ("rusqlite", &["motorpool", "supervisor"]),
+    ("notify", &["motorpool"]),
     ("sd-notify", &["motorpool"]),
     ("sysinfo", &["devices"]),
     ("tracing-subscriber", &["motorpool"]),

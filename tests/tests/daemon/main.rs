@@ -22,6 +22,7 @@ mod limits;
 mod plan;
 mod queues;
 mod raw_paths;
+mod reload;
 mod router;
 mod starting;
 mod stop;

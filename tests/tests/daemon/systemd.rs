@@ -30,10 +30,10 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The other end of `NOTIFY_SOCKET`.
-struct Manager(UnixDatagram);
+pub(crate) struct Manager(UnixDatagram);
 
 impl Manager {
-    fn at_path(house: &mut House) -> Self {
+    pub(crate) fn at_path(house: &mut House) -> Self {
         let path = house.path("notify.sock");
         house.set_env("NOTIFY_SOCKET", path.to_str().expect("UTF-8"));
         Self::hearing(UnixDatagram::bind(path).expect("a free path"))
@@ -64,7 +64,7 @@ impl Manager {
     }
 
     /// Everything until one message holds `word`.
-    async fn until(&self, word: &str) -> Vec<String> {
+    pub(crate) async fn until(&self, word: &str) -> Vec<String> {
         let (mut heard, until) = (Vec::new(), Instant::now() + PATIENCE);
         while Instant::now() < until {
             heard.extend(self.next().await);

@@ -10,6 +10,7 @@ mod model;
 mod plan;
 mod ps;
 mod queue;
+mod reload;
 mod residency;
 mod run;
 mod serve;
@@ -46,6 +47,7 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Models => ps::models(&client, out).await,
         Command::Load(command) => load::load(&client, out, command).await,
         Command::Unload(command) => load::unload(&client, out, command).await,
+        Command::Reload => reload::perform(&client, out).await,
         Command::Reset(command) => load::reset(&client, out, command).await,
         Command::Logs(command) => out::while_read(logs::perform((&client, &dirs), out, (config, command))).await,
         Command::Queue { command } => queue::perform(&client, out, command).await,

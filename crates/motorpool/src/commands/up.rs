@@ -6,7 +6,7 @@
 //! engine there? ─ no ─► ask, build ─┐
 //! model there?  ─ no ─► fetch ──────┤─► serve ─► load ─► address ─► one question ─► pool ─► serve on
 //! ```
-use super::{load, ps, run};
+use super::{load, ps, reload, run};
 use crate::{
     args::Up,
     chat::Chat,
@@ -82,24 +82,33 @@ async fn running(client: &Client, out: Out) -> Result<(), Failure> {
     out.data(&whole, || ps::for_people(&status))
 }
 
-/// Has the pool that runs load the model of this file, if that was in its catalog when it started.
+/// Has the pool that runs load the model of this file. One that it does not know is entered in the catalog, which it then
+/// reads again.
 async fn load_there(client: &Client, dirs: &Dirs, (config, file): (Option<&Path>, &Path)) -> Result<(), Failure> {
     let settings = Settings::load(dirs, config)?;
-    if let Some(model) = pull::model_of(file, (&Store::new(dirs), &settings.catalog))? {
-        match load::until_ready(client, model.id.as_str()).await {
-            Ok(_) => {
-                out::say(format_args!("{} is loaded there as `{}`", file.display(), model.id));
-                return Ok(());
-            }
-            Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => {}
-            Err(error) => return Err(error.into()),
+    let id = match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
+        Wanted::Known(model) => model.id.to_string(),
+        new => pull::pull(dirs, &settings.catalog, new).await?.id,
+    };
+    let loaded = match load::until_ready(client, &id).await {
+        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => {
+            client.post(reload::PATH, &json!({})).await?;
+            load::until_ready(client, &id).await
         }
+        other => other,
+    };
+    match loaded {
+        Ok(_) => {
+            out::say(format_args!("{} is loaded there as `{id}`", file.display()));
+            Ok(())
+        }
+        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(Failure::new(
+            Exit::InUse,
+            format_args!("a pool is running that does not know {}", file.display()),
+            "it reads other files: run this with its --config, or stop it first",
+        )),
+        Err(error) => Err(error.into()),
     }
-    Err(Failure::new(
-        Exit::InUse,
-        format_args!("a pool is running that does not know {}", file.display()),
-        "stop it, then run the same command again: what can be served is read at the start",
-    ))
 }
 
 /// The settings, and the model that was asked for, which `default` then means. A file of the user's that the catalog
@@ -115,7 +124,7 @@ async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings
         settings = Settings::load(dirs, config)?;
     }
     let id = settings.catalog.resolve(&name).map_err(ModelError::from)?.id.clone();
-    settings.call_default(&id);
+    settings.keep_default(&id);
     let model = settings.catalog.resolve(id.as_str()).map(Arc::clone).map_err(ModelError::from)?;
     if settings.config.log.level == LogLevel::Info && std::io::stderr().is_terminal() {
         // The log would run through the answer.

@@ -97,8 +97,8 @@ async fn troubles(client: &Client, settings: &Settings, name: &str) -> Vec<Strin
 /// What a build looks at first. A plan needs no program: one that is not there was not measured.
 fn look_at(dirs: &Dirs, (settings, command): (&Settings, &Plan), model: &Model) -> Result<Facts, StartFault> {
     let (for_programs, for_measurements) = (dirs.clone(), dirs.clone());
-    let (config, store) = (settings.config.clone(), Store::new(dirs));
-    let program = move |manifest: &Manifest| daemon::locate_programs(&for_programs, &config, manifest);
+    let store = Store::new(dirs);
+    let program = move |manifest: &Manifest| daemon::locate_programs(&for_programs, manifest);
     let checker = Checker::new(
         Box::new(move |manifest| Ok(program(manifest).unwrap_or_else(|_| vec![PathBuf::new()]))),
         Box::new(move |model| daemon::locate_model(&store, model)),

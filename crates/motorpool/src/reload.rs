@@ -1,0 +1,195 @@
+//! [`Reloader`]: the files read again while we serve, and everybody told what they say now.
+//!
+//! ```text
+//! SIGHUP ─┐                    ┌─ wrong: nothing changes, and whoever asked is told where
+//! POST …  ├─► read, checked ───┤
+//! watched ┘   whole, off the   └─ right: the pool, then requests, then what we are ourselves; a report, item by item
+//!             loop
+//! ```
+//!
+//! One reload at a time; each is held against what counts then, so however they come, the last one read is what counts. The
+//! pool goes first: whoever resolves a name by the new catalog finds the pool knowing it.
+use crate::{
+    dirs::Dirs,
+    exit::{Exit, Failure},
+    settings::{Settings, SettingsError},
+    systemd,
+    terms::pool_config,
+    watching::Watching,
+};
+use motorpool_catalog::{ConfigError, Difference, Fault, Outcome, Report, Said};
+use motorpool_gateway::{Handover, NotReloaded, Reloads};
+use motorpool_pool::{Host, Reload, Reloaded};
+use motorpool_supervisor::PoolHandle;
+use motorpool_vocab::EngineKey;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::{Mutex, watch};
+
+/// Has the files read again.
+#[derive(Debug)]
+pub(crate) struct Reloader {
+    dirs: Dirs,
+    handle: PoolHandle,
+    requests: Handover,
+    /// What counts now.
+    settings: Mutex<Settings>,
+    grace: watch::Sender<Duration>,
+    watching: Watching,
+}
+
+/// What a reload did.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) report: Report,
+    pub(crate) draining: Vec<EngineKey>,
+}
+
+/// Why nothing was reloaded.
+#[derive(Debug)]
+pub(crate) struct NotDone {
+    failure: Failure,
+    /// Where a file is wrong.
+    place: Option<ConfigError>,
+}
+
+impl From<SettingsError> for NotDone {
+    fn from(error: SettingsError) -> Self {
+        let place = if let SettingsError::Wrong(wrong) = &error { Some(wrong.clone()) } else { None };
+        Self { failure: error.into(), place }
+    }
+}
+
+impl From<Failure> for NotDone {
+    fn from(failure: Failure) -> Self {
+        Self { failure, place: None }
+    }
+}
+
+impl Reloader {
+    /// Of a pool and a gateway that go by `settings` now.
+    pub(crate) fn new(dirs: &Dirs, settings: Settings, (handle, requests): (PoolHandle, Handover)) -> Arc<Self> {
+        let watching = Watching::default();
+        watching.follow(&settings);
+        let grace = watch::Sender::new(settings.config.shutdown.grace);
+        Arc::new(Self { dirs: dirs.clone(), handle, requests, settings: Mutex::new(settings), grace, watching })
+    }
+
+    /// How long running requests may go on when we end.
+    pub(crate) fn grace(&self) -> Duration {
+        *self.grace.borrow()
+    }
+
+    /// For requests that ask for it. They do not keep us.
+    pub(crate) fn for_requests(self: &Arc<Self>) -> Reloads {
+        let us = Arc::downgrade(self);
+        Reloads::new(move || {
+            let us = us.upgrade();
+            Box::pin(async move {
+                let Some(us) = us else { return Err(NotReloaded::default()) };
+                let told = |done: Done| (done.report, done.draining.iter().map(ToString::to_string).collect());
+                us.reload().await.map(told).map_err(NotDone::told)
+            })
+        })
+    }
+
+    /// Whenever watched files changed, until this is dropped with everything else.
+    pub(crate) async fn reload_what_changes(self: Arc<Self>) {
+        loop {
+            self.watching.changed().await;
+            tracing::info!("files changed: they are read again");
+            // What is wrong is in the log already.
+            let _ = self.reload().await;
+        }
+    }
+
+    /// Reads the files and has everybody go on with what they say. What came of it is in the log in any case.
+    pub(crate) async fn reload(&self) -> Result<Done, NotDone> {
+        let mut settings = self.settings.lock().await;
+        // Whoever is not ready yet says so later, and once.
+        let is_ready = self.handle.is_settled();
+        if is_ready {
+            systemd::reloading().await;
+        }
+        let done = self.replace(&mut settings).await;
+        match &done {
+            Ok(done) => done.log(),
+            Err(NotDone { failure, .. }) => {
+                tracing::error!("nothing was reloaded: {}; {}", failure.what, failure.cure);
+            }
+        }
+        if is_ready {
+            systemd::ready_again().await;
+        }
+        done
+    }
+
+    async fn replace(&self, now: &mut Settings) -> Result<Done, NotDone> {
+        let (dirs, before) = (self.dirs.clone(), now.clone());
+        let read = tokio::task::spawn_blocking(move || before.read_again(&dirs)).await;
+        let broke =
+            |error| Failure::new(Exit::Failed, format_args!("reading the files broke off: {error}"), "try again");
+        let new = read.map_err(broke)??;
+        let terms = Box::new(pool_config(&new.config, Host::default())?);
+        let difference = Difference::between(now.said(), new.said());
+        let mut draining = Vec::new();
+        if !difference.is_empty() {
+            let reload = Reload { catalog: Arc::clone(&new.catalog), terms };
+            let Some(Reloaded { draining: going }) = self.handle.reload(reload).await else {
+                return Err(Failure::new(Exit::Refused, "the pool is being stopped", "start it again").into());
+            };
+            self.requests.reload(Arc::clone(&new.catalog), &new.config);
+            self.grace.send_replace(new.config.shutdown.grace);
+            draining = going;
+        }
+        // Folders may have come that were not there.
+        self.watching.follow(&new);
+        *now = new;
+        let report = difference.report(|model| draining.iter().any(|key| key.model().as_str() == model));
+        Ok(Done { report, draining })
+    }
+}
+
+impl Settings {
+    fn said(&self) -> Said<'_> {
+        Said { config: &self.config, catalog: &self.catalog }
+    }
+}
+
+impl Done {
+    fn log(&self) {
+        let Self { report, draining } = self;
+        if report.is_empty() {
+            return tracing::info!("reloaded: everything says what it said");
+        }
+        for row in report.rows.iter().filter(|row| row.outcome != Outcome::Unchanged) {
+            tracing::info!("reloaded: {} {}: {} ({})", row.kind.as_str(), row.name, row.outcome.as_str(), row.what);
+        }
+        for key in draining {
+            tracing::info!(%key, "takes nobody new, and ends after those that it serves");
+        }
+    }
+}
+
+impl NotDone {
+    fn told(self) -> NotReloaded {
+        let Self { failure, place } = self;
+        let nearest = place.as_ref().and_then(|wrong| match wrong.fault() {
+            Fault::UnknownKey { nearest, .. }
+            | Fault::UnknownValue { nearest, .. }
+            | Fault::UnknownEngine { nearest, .. } => nearest.clone(),
+            Fault::Syntax(_)
+            | Fault::MissingKey(_)
+            | Fault::Value(_)
+            | Fault::UnsetVariable(_)
+            | Fault::BadVariable(_)
+            | Fault::Taken { .. } => None,
+        });
+        NotReloaded {
+            message: failure.what,
+            file: place.as_ref().map(|wrong| wrong.file().to_owned()),
+            line: place.as_ref().and_then(ConfigError::line),
+            column: place.as_ref().and_then(ConfigError::column),
+            nearest,
+        }
+    }
+}
