@@ -1,6 +1,6 @@
 //! The command line.
 use crate::{
-    commands::{Completions, Config, Man, bench::Bench},
+    commands::{Completions, Config, Man, bench::Bench, model::Command as Model},
     exit::{Exit, Failure},
     out::{Form, Out},
     remote::Remote,
@@ -60,8 +60,8 @@ pub(crate) enum Command {
     /// From nothing to an answer: engine, model, one question, then serve
     ///
     /// A file that is no model's of the catalog yet is entered there for good, under its own name; when another file has
-    /// that name, a number is added. While this runs, `default` means the model of the file. Where a pool runs already,
-    /// that one reads its catalog again, and loads it.
+    /// that name, a number is added. Of a folder, all models are entered; one of them is asked. While this runs, `default`
+    /// means the model of the file. Where a pool runs already, that one reads its catalog again, and loads it.
     Up(Up),
     /// Serve until told to stop
     Serve(Serve),
@@ -184,12 +184,15 @@ impl Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// A model file of yours; without it, the default model
-    #[arg(value_name = "FILE.gguf")]
+    /// A model file of yours, or a folder with some; without it, the default model
+    #[arg(value_name = "FILE.gguf|DIR")]
     pub(crate) file: Option<PathBuf>,
     /// Do not ask before a long build
     #[arg(long, short)]
     pub(crate) yes: bool,
+    /// Build the engine for the processor, whatever cards there are
+    #[arg(long)]
+    pub(crate) cpu: bool,
     #[command(flatten)]
     pub(crate) reach: Reach,
 }
@@ -410,10 +413,16 @@ pub(crate) enum Scope {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Engine {
     /// Build and install an engine for this machine
+    ///
+    /// Where there is an NVIDIA or AMD card, it is built for it with its maker's toolkit or
+    /// Vulkan, whichever is here.
     Install {
         /// The engine's name
         #[arg(default_value = "llama-server")]
         name: String,
+        /// Build for the processor, whatever cards there are
+        #[arg(long)]
+        cpu: bool,
     },
     /// Show the engines that were found
     List,
@@ -428,33 +437,6 @@ pub(crate) enum Engine {
         /// The engine's name
         #[arg(default_value = "llama-server")]
         name: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Model {
-    /// Fetch a model's file, or enter a file of yours where it lies
-    Pull {
-        /// Id or alias in the catalog, or a source: https://..., or the path of a GGUF file
-        #[arg(value_name = "ID|SOURCE")]
-        model: String,
-    },
-    /// Show the models of the catalog, and what of them is on disk; `models` shows what a running pool serves
-    List,
-    /// Show one model
-    Show {
-        /// Id or alias
-        model: String,
-    },
-    /// Check models' files: their hashes where they are known, else their headers
-    Verify {
-        /// Id or alias; without it, all that have files
-        model: Option<String>,
-    },
-    /// Remove a model's file; a file of yours is only taken off the list
-    Rm {
-        /// Id or alias
-        model: String,
     },
 }
 

@@ -157,6 +157,16 @@ pub(crate) fn lock(path: &Path, waiting_for: &str) -> io::Result<WorkLock> {
     Ok(WorkLock(file))
 }
 
+/// The same at once or not at all: `None`, when somebody has it.
+pub(crate) fn try_lock(path: &Path) -> io::Result<Option<WorkLock>> {
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(WorkLock(file))),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 /// The executable `name` on the search path.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

@@ -1,4 +1,7 @@
-use super::*;
+use super::{
+    ask::{check_scheme, resolve},
+    *,
+};
 use crate::progress::Unit;
 use std::sync::{Arc, Mutex};
 use tokio::{
@@ -43,7 +46,13 @@ fn answer(status: &str, headers: &[&str], body: &str) -> String {
 }
 
 async fn fetch_to(server: &Scripted, partial: &Path) -> Result<(), FetchError> {
-    fetch(&format!("{}/d/m.gguf", server.base), partial, &mut Progress::begin("m.gguf", Unit::Bytes)).await
+    fetch_sized(server, partial, None).await
+}
+
+async fn fetch_sized(server: &Scripted, partial: &Path, size: Option<Bytes>) -> Result<(), FetchError> {
+    let (caller, url) = (Caller::new(None)?, format!("{}/d/m.gguf", server.base));
+    let remote = Remote { caller: &caller, url: &url, name: &url, size };
+    fetch(remote, partial, &mut Progress::begin("m.gguf", Unit::Bytes)).await.map(drop)
 }
 
 fn partial() -> (tempfile::TempDir, PathBuf) {
@@ -126,6 +135,81 @@ async fn a_file_larger_than_the_disk_is_refused_before_a_byte_is_written() {
     let (_dir, path) = partial();
     assert!(matches!(fetch_to(&server, &path).await, Err(FetchError::NoRoom(_))));
     assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn what_ends_before_its_size_is_continued_though_the_server_thinks_it_whole() {
+    let server = Scripted::start(vec![
+        answer("200 OK", &["content-length: 5", "etag: \"v1\""], "01234"),
+        answer("206 Partial Content", &["content-length: 5", "content-range: bytes 5-9/10"], "56789"),
+    ])
+    .await;
+    let (_dir, path) = partial();
+    fetch_sized(&server, &path, Some(Bytes::new(10))).await.expect("fetched");
+    assert_eq!(fs::read_to_string(&path).expect("there"), "0123456789");
+}
+
+#[tokio::test]
+async fn what_is_longer_than_it_should_be_is_not_listened_to_and_not_kept() {
+    let endless = "x".repeat(100);
+    let chunk = format!("64\r\n{endless}\r\n");
+    for told in [
+        answer("200 OK", &["content-length: 100"], &endless),
+        answer("200 OK", &["transfer-encoding: chunked"], &chunk.repeat(3)),
+        answer("200 OK", &["x-linked-size: 10", "transfer-encoding: chunked"], &chunk.repeat(3)),
+    ] {
+        let size = (!told.contains("x-linked-size")).then(|| Bytes::new(10));
+        let server = Scripted::start(vec![told]).await;
+        let (_dir, path) = partial();
+        let error = fetch_sized(&server, &path, size).await.expect_err("too long");
+        assert!(matches!(error, FetchError::Size { wanted: 10, found: 100, .. }), "{error}");
+        assert!(!path.exists());
+    }
+}
+
+#[tokio::test]
+async fn a_partial_file_that_the_server_calls_whole_must_have_its_size() {
+    let all_there = answer("416 Range Not Satisfiable", &["content-range: bytes */3", "content-length: 0"], "");
+    let server = Scripted::start(vec![all_there]).await;
+    let (_dir, path) = partial();
+    fs::write(&path, "abc").expect("written");
+    let url = format!("{}/d/m.gguf", server.base);
+    disk::write_record(&origin_path(&path), &Origin { url, validator: None }).expect("written");
+    let error = fetch_sized(&server, &path, Some(Bytes::new(9))).await.expect_err("too short");
+    assert!(matches!(error, FetchError::Size { wanted: 9, found: 3, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn redirects_that_do_not_end_are_given_up() {
+    let again = answer("302 Found", &["location: m.gguf", "content-length: 0"], "");
+    let server = Scripted::start(vec![again; N_REDIRECTS + 1]).await;
+    let (_dir, path) = partial();
+    assert!(matches!(fetch_to(&server, &path).await, Err(FetchError::Redirects(_))));
+    assert_eq!(server.heads().len(), N_REDIRECTS + 1);
+}
+
+#[tokio::test]
+async fn a_secret_is_for_the_host_that_was_asked_and_stays_there() {
+    let elsewhere = Scripted::start(vec![answer("200 OK", &["content-length: 2"], "{}")]).await;
+    let away = format!("location: {}/x", elsewhere.base);
+    let server = Scripted::start(vec![
+        answer("307 Temporary Redirect", &["location: /y", "content-length: 0"], ""),
+        answer("302 Found", &[&away, "content-length: 0"], ""),
+    ])
+    .await;
+    let caller = Caller::new(Token::parse("secret\n")).expect("made");
+    caller.document(&server.base, 100).await.expect("fetched");
+    assert!(server.heads().iter().all(|head| head.contains("authorization: bearer secret")), "{:?}", server.heads());
+    assert!(!elsewhere.heads()[0].contains("secret"), "{:?}", elsewhere.heads());
+    assert_eq!(format!("{:?}", Token::parse("secret")), "Some(Token(…))");
+    assert!(["", "\nsecret", "two words", "é"].map(Token::parse).iter().all(Option::is_none));
+}
+
+#[tokio::test]
+async fn a_document_longer_than_asked_for_is_refused() {
+    let server = Scripted::start(vec![answer("200 OK", &["content-length: 6"], "{\"a\":1")]).await;
+    let error = Caller::new(None).expect("made").document(&server.base, 5).await.expect_err("too long");
+    assert!(matches!(error, FetchError::TooLong { .. }), "{error}");
 }
 
 #[test]

@@ -13,6 +13,10 @@ pub(crate) enum Missing {
     PythonVenv,
     Compiler,
     Make,
+    /// NVIDIA's compiler for its cards.
+    Cuda,
+    /// AMD's, and the libraries that go with it.
+    Rocm,
 }
 
 impl fmt::Display for Missing {
@@ -22,31 +26,52 @@ impl fmt::Display for Missing {
             Self::PythonVenv => "python3's venv and ensurepip modules",
             Self::Compiler => "a C++ compiler (c++)",
             Self::Make => "make",
+            Self::Cuda => "NVIDIA's CUDA toolkit (nvcc)",
+            Self::Rocm => "AMD's ROCm (hipcc)",
         })
     }
 }
 
-/// A package manager: its program, the line that installs, and its names for each of [`Missing`].
+/// A package manager: its program, the line that installs, and its names for each of [`Missing`]; none: it has none.
 struct PackageManager {
     program: &'static str,
     install: &'static str,
-    names: [&'static str; 4],
+    names: [&'static str; 6],
 }
 
 const PACKAGE_MANAGERS: &[PackageManager] = &[
     PackageManager {
         program: "apt-get",
         install: "apt-get install -y",
-        names: ["python3", "python3-venv", "g++", "make"],
+        names: ["python3", "python3-venv", "g++", "make", "nvidia-cuda-toolkit", "hipcc libhipblas-dev librocblas-dev"],
     },
-    PackageManager { program: "dnf", install: "dnf install -y", names: ["python3", "python3-pip", "gcc-c++", "make"] },
+    PackageManager {
+        program: "dnf",
+        install: "dnf install -y",
+        names: [
+            "python3",
+            "python3-pip",
+            "gcc-c++",
+            "make",
+            "cuda-toolkit",
+            "rocm-hip-devel hipblas-devel rocblas-devel",
+        ],
+    },
     PackageManager {
         program: "zypper",
         install: "zypper install -y",
-        names: ["python3", "python3-pip", "gcc-c++", "make"],
+        names: ["python3", "python3-pip", "gcc-c++", "make", "cuda-toolkit", "rocm-hip-sdk"],
     },
-    PackageManager { program: "pacman", install: "pacman -S --needed", names: ["python", "python", "gcc", "make"] },
-    PackageManager { program: "apk", install: "apk add", names: ["python3", "py3-pip", "g++ linux-headers", "make"] },
+    PackageManager {
+        program: "pacman",
+        install: "pacman -S --needed",
+        names: ["python", "python", "gcc", "make", "cuda", "rocm-hip-sdk"],
+    },
+    PackageManager {
+        program: "apk",
+        install: "apk add",
+        names: ["python3", "py3-pip", "g++ linux-headers", "make", "", ""],
+    },
 ];
 
 /// What a build needs and the search path has not.
@@ -65,12 +90,13 @@ pub(crate) fn missing_for_build() -> Vec<Missing> {
 
 /// The line to type.
 pub(crate) fn line_for(missing: &[Missing]) -> String {
-    let present = PACKAGE_MANAGERS.iter().find(|manager| disk::on_path(manager.program).is_some());
+    let has_all = |manager: &&PackageManager| missing.iter().all(|one| !manager.names[*one as usize].is_empty());
+    let present = PACKAGE_MANAGERS.iter().find(|manager| disk::on_path(manager.program).is_some()).filter(has_all);
     let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
     match present {
         Some(manager) => manager.line(missing),
         None if cfg!(target_os = "macos") => "run `xcode-select --install && brew install python`".to_owned(),
-        None => format!("install {} with your system's package manager", names.join(" and ")),
+        None => format!("install {} with your system's package manager, or from its maker", names.join(" and ")),
     }
 }
 
@@ -95,6 +121,13 @@ pub(crate) fn line_for_room(dir: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_line_for_a_card_names_the_toolkit_of_its_maker() {
+        let apt = PACKAGE_MANAGERS.iter().find(|manager| manager.program == "apt-get").expect("in the table");
+        assert!(apt.line(&[Missing::Cuda]).ends_with("apt-get install -y nvidia-cuda-toolkit`"));
+        assert!(apt.line(&[Missing::Rocm]).contains(" hipcc "));
+    }
 
     #[test]
     fn the_line_names_each_package_once() {

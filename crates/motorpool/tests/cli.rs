@@ -192,7 +192,8 @@ fn an_unknown_model_is_not_found_and_its_neighbours_are_named() {
         let assert = home.motorpool(&["model", command, "nope"]).assert().code(4);
         assert.stderr(predicate::str::contains("`motorpool model list`"));
     }
-    home.motorpool(&["model", "pull", "hf:org/repo"]).assert().code(4);
+    let no_name = home.motorpool(&["model", "pull", "hf:repo"]).assert().code(4);
+    no_name.stderr(predicate::str::contains("hf:ORG/NAME:Q4_K_M"));
 }
 
 #[test]

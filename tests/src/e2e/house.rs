@@ -10,8 +10,8 @@ use std::{
 use tempfile::TempDir;
 use tokio::{process::Command, sync::MutexGuard};
 
-/// Variables of the tester that could lead the program under test to their own pool.
-const OURS: [&str; 8] = [
+/// Variables of the tester that could lead the program under test to their own pool, models or secrets.
+const OURS: [&str; 17] = [
     "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
     "XDG_CONFIG_HOME",
@@ -20,6 +20,15 @@ const OURS: [&str; 8] = [
     "MOTORPOOL_CAPACITY_BUDGET_GB",
     "MOTORPOOL_SERIALIZE_GPU_LOADS",
     "RUST_LOG",
+    "HF_ENDPOINT",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HUGGING_FACE_HUB_TOKEN",
+    "LLAMA_CACHE",
+    "OLLAMA_MODELS",
+    "XDG_CACHE_HOME",
 ];
 
 /// Everything a daemon needs, below one folder.

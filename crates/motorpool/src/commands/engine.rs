@@ -7,6 +7,7 @@ use crate::{
     engine::{
         EngineError,
         discover::{self, Found, Origin},
+        gpu::Wish,
         install,
         record::{self, Install},
         smoke,
@@ -21,8 +22,9 @@ use std::{fs, path::Path};
 
 pub(super) async fn perform(dirs: &Dirs, out: Out, (settings, command): (Settings, Engine)) -> Result<(), Failure> {
     match command {
-        Engine::Install { name } => {
-            let install = install::install(dirs, &name).await?;
+        Engine::Install { name, cpu } => {
+            let wish = if cpu { Wish::Processor } else { Wish::Best };
+            let install = install::install(dirs, &name, wish).await?;
             out.data(&install, || {
                 format!("{} {} is installed: {}\n", install.engine, install.version, install.program.display())
             })

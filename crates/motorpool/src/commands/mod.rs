@@ -8,7 +8,7 @@ mod events;
 mod key;
 mod load;
 mod logs;
-mod model;
+pub(crate) mod model;
 mod plan;
 mod ps;
 mod queue;

@@ -112,12 +112,13 @@ pub(super) async fn key_of(client: &Client, name: &str) -> Result<EngineKey, Fai
     })
 }
 
-/// The first engine that a running daemon has and that `fits`.
+/// The first engine that a running daemon has, or that somebody waits for, and that `fits`.
 pub(super) async fn in_use(client: &Client, fits: impl Fn(&EngineKey) -> bool) -> Result<Option<EngineKey>, Failure> {
     let status = match Status::ask(client).await {
         Err(ClientError::NoDaemon { .. }) => return Ok(None),
         other => other?.0,
     };
+    let waiting = status.waiters.iter().filter_map(|waiter| waiter["key"].as_str()?.parse().ok());
     let live = status.engines.iter().filter(|engine| engine.lives()).filter_map(|engine| engine.key.parse().ok());
-    Ok(live.into_iter().find(fits))
+    Ok(live.chain(waiting).find(fits))
 }

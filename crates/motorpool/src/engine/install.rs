@@ -8,6 +8,7 @@
 //! the objects it has, because the package is built in the folder it was unpacked to.
 use super::{
     EngineError, at, calibrate,
+    gpu::{Build, Cards, Toolkits, Wish, pick_build},
     record::{Install, engine_dir, sums_in},
     smoke,
 };
@@ -41,9 +42,18 @@ const CMAKE_ARGS: &str = "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DL
                           -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF";
 /// Unpacked source, objects and the installed files.
 const ROOM: Bytes = Bytes::mib(1536);
+/// The same with code for graphics cards, which is compiled for several kinds of them.
+const ROOM_FOR_CARDS: Bytes = Bytes::gib(6);
+
+/// What would be built here. Who says so in `CMAKE_ARGS` has chosen.
+pub(crate) async fn plan(wish: Wish) -> Result<Build, EngineError> {
+    let chosen = std::env::var("CMAKE_ARGS").is_ok_and(|args| args.contains("-DGGML_"));
+    let cards = if chosen || wish == Wish::Processor { Cards::None } else { Cards::look().await };
+    pick_build(cards, &Toolkits::here(), wish).map_err(EngineError::NoToolkit)
+}
 
 /// Installs `name`, or finds that it is installed.
-pub(crate) async fn install(dirs: &Dirs, name: &str) -> Result<Install, EngineError> {
+pub(crate) async fn install(dirs: &Dirs, name: &str, wish: Wish) -> Result<Install, EngineError> {
     if name != LLAMA_SERVER {
         return Err(EngineError::Unknown(name.to_owned()));
     }
@@ -57,8 +67,11 @@ pub(crate) async fn install(dirs: &Dirs, name: &str) -> Result<Install, EngineEr
     if !missing.is_empty() {
         return Err(EngineError::Prerequisites(missing));
     }
-    disk::check_room(&home, ROOM).map_err(|source| EngineError::NoRoom { dir: home.clone(), source })?;
-    let builder = Builder { python: Python::ensure(dirs).await?, home };
+    let build = plan(wish).await?;
+    let room = if build == Build::Processor { ROOM } else { ROOM_FOR_CARDS };
+    disk::check_room(&home, room).map_err(|source| EngineError::NoRoom { dir: home.clone(), source })?;
+    out::say(format_args!("building for {}", build.as_str()));
+    let builder = Builder { python: Python::ensure(dirs).await?, home, build };
     builder.all().await
 }
 
@@ -77,6 +90,7 @@ async fn calibrated(install: Install, home: &Path) -> Result<Install, EngineErro
 struct Builder {
     python: Python,
     home: PathBuf,
+    build: Build,
 }
 
 impl Builder {
@@ -97,7 +111,7 @@ impl Builder {
             stamp: at(&program, Stamp::of(&program))?,
             files: at(&program, sums_in(program.parent().unwrap_or(&program)))?,
             program,
-            build: cmake_args(),
+            build: cmake_args(&self.build),
             installed: jiff::Timestamp::now().to_string(),
             calibration,
         };
@@ -175,7 +189,9 @@ impl Builder {
         let args = ["install", "-v", "--no-deps", "--no-build-isolation", "--no-index", "--target"].map(OsStr::new);
         let args: Vec<_> = args.into_iter().chain([target.as_os_str(), source.as_os_str()]).collect();
         let job: Job = self.python.pip(&args);
-        let job = job.with_env("CMAKE_ARGS", cmake_args()).with_env("LLAMA_CPP_BUILD_JOBS", n_jobs().to_string());
+        let job = job.with_env("CMAKE_ARGS", cmake_args(&self.build));
+        let job = job.with_env("LLAMA_CPP_BUILD_JOBS", n_jobs().to_string());
+        let job = self.build.environment().into_iter().fold(job, |job, (name, path)| job.with_env(name, path));
         let mut log = fs::File::create(self.log()).ok();
         let mut progress = Progress::begin("building llama-server", Unit::Percent);
         job.run(&mut |line| {
@@ -192,18 +208,20 @@ impl Builder {
     }
 }
 
-/// Ours, then what the user's environment adds.
-fn cmake_args() -> String {
+/// Ours, then what the cards want, then what the user's environment adds.
+fn cmake_args(build: &Build) -> String {
+    let ours = [CMAKE_ARGS, build.cmake_args()].concat();
     match std::env::var("CMAKE_ARGS") {
-        Ok(more) if !more.trim().is_empty() => format!("{CMAKE_ARGS} {more}"),
-        _ => CMAKE_ARGS.to_owned(),
+        Ok(more) if !more.trim().is_empty() => format!("{ours} {more}"),
+        _ => ours,
     }
 }
 
-/// What a build takes, measured at about a quarter of an hour on one core.
-pub(crate) fn expected_time() -> String {
+/// What a build takes, measured at about a quarter of an hour on one core, for the processor.
+pub(crate) fn expected_time(build: &Build) -> String {
     let minutes = 15usize.div_ceil(n_jobs()).max(2);
-    format!("about {minutes} minutes on the {} cores here", n_jobs())
+    let more = if *build == Build::Processor { "about" } else { "more than" };
+    format!("{more} {minutes} minutes on the {} cores here", n_jobs())
 }
 
 /// Compilers at a time: the package's own default is without limit, which exhausts small machines.

@@ -10,6 +10,7 @@
 pub(crate) mod calibrate;
 pub(crate) mod devices;
 pub(crate) mod discover;
+pub(crate) mod gpu;
 pub(crate) mod install;
 pub(crate) mod record;
 pub(crate) mod smoke;
@@ -43,6 +44,8 @@ pub(crate) enum EngineError {
     InUse(EngineKey),
     #[error("{} missing", list(.0))]
     Prerequisites(Vec<Missing>),
+    #[error("there is a graphics card, and {0} is missing to build for it")]
+    NoToolkit(Missing),
     #[error("too little disk space for a build in {}", dir.display())]
     NoRoom { dir: PathBuf, source: disk::NoRoom },
     #[error(transparent)]
@@ -84,6 +87,11 @@ impl From<EngineError> for Failure {
             }
             EngineError::InUse(key) => Self::new(Exit::InUse, what, format_args!("run `motorpool unload {key}` first")),
             EngineError::Prerequisites(missing) => Self::new(Exit::Missing, what, prerequisites::line_for(&missing)),
+            EngineError::NoToolkit(missing) => {
+                let line = prerequisites::line_for(&[missing]);
+                let brew = if cfg!(target_os = "macos") { ", or `brew install llama.cpp`" } else { "" };
+                Self::new(Exit::Missing, what, format_args!("{line}{brew}; to do without the card, add --cpu"))
+            }
             EngineError::NoRoom { dir, .. } => Self::new(Exit::Missing, what, prerequisites::line_for_room(&dir)),
             EngineError::Dir(error) => error.into(),
             EngineError::Python(error) => error.into(),
@@ -112,11 +120,15 @@ impl From<EngineError> for Failure {
 /// How an engine's program comes to be here.
 pub(crate) fn cure_of_absence(name: &str) -> String {
     if name == install::LLAMA_SERVER {
-        format!("run `motorpool engine install {name}`")
+        let brew = if cfg!(target_os = "macos") { "`brew install llama.cpp`, or " } else { "" };
+        format!("run {brew}`motorpool engine install {name}`")
     } else {
         format!("put its program on PATH, or name it with `program` in [engine.{name}]")
     }
 }
+
+/// What an engine's program is called that computes on none of the graphics devices that are here.
+pub(crate) const CPU_ONLY: &str = "CPU only (GPU present)";
 
 const REINSTALL: &str = "run `motorpool engine remove llama-server`, then `motorpool engine install llama-server`";
 

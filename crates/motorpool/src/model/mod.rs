@@ -4,13 +4,19 @@
 //! <data>/models/<id>/lock               one pull of a model at a time; a pull that brought nothing leaves nothing
 //! <data>/models/<id>/<file>.partial     what came so far
 //! <data>/models/<id>/<file>             the checked file, renamed into place
+//! <data>/models/<id>/pieces.json        of a model in several files, those that came whole
 //! <data>/models/<id>/model.json         what was checked, written last
 //! <data>/models/<id>/model.toml         the catalog entry, for a source that no catalog names
 //! <data>/models/<id>/TERMS.txt          the model's own terms, as they were shown
 //! ```
+mod entry;
+pub(crate) mod hub;
 mod parts;
 pub(crate) mod pull;
+pub(crate) mod scan;
 pub(crate) mod store;
+mod wanted;
+mod work;
 
 use crate::{
     dirs::DirError,
@@ -21,6 +27,7 @@ use crate::{
     process::ProcessError,
     python::PythonError,
 };
+use http::StatusCode;
 use motorpool_catalog::UnknownModel;
 use motorpool_gguf::GgufError;
 use motorpool_vocab::ModelId;
@@ -36,8 +43,10 @@ pub(crate) enum ModelError {
     Unknown(#[from] UnknownModel),
     #[error("the sources `{0}` cannot be pulled from yet")]
     NotYet(&'static str),
-    #[error("`{0}` is one part of a split model: only whole files are fetched so far")]
+    #[error("`{0}` is one of several files, and its catalog entry has the hash of one")]
     Split(String),
+    #[error("`{0}` is not the first file of a split model")]
+    NotFirst(String),
     #[error("`{0}` has not been pulled")]
     Absent(ModelId),
     #[error("`{0}` is a file of yours, which motorpool does not remove")]
@@ -46,6 +55,8 @@ pub(crate) enum ModelError {
     Taken { id: ModelId, by: PathBuf },
     #[error("`{0}` is in use")]
     InUse(ModelId),
+    #[error("`{0}` is being pulled")]
+    Pulling(ModelId),
     #[error("there is no file {}", .0.display())]
     NoFile(PathBuf),
     #[error(transparent)]
@@ -58,6 +69,8 @@ pub(crate) enum ModelError {
     NoPart { package: String, file: String },
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Hub(#[from] hub::HubError),
     #[error("too little disk space in {}", dir.display())]
     NoRoom { dir: PathBuf, source: disk::NoRoom },
     #[error("cannot read or write {}", path.display())]
@@ -71,11 +84,18 @@ pub(crate) enum ModelError {
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         let what = chain(&error);
-        let again = "run the same command again: it continues where it stopped";
         match error {
             ModelError::Unknown(_) => Self::new(Exit::NotFound, what, "run `motorpool model list` for what there is"),
-            ModelError::NotYet(_) | ModelError::Split(_) => {
+            ModelError::NotYet(_) => {
                 Self::new(Exit::NotFound, what, "fetch it yourself and give its file: `motorpool up FILE.gguf`")
+            }
+            ModelError::Split(_) => Self::new(
+                Exit::NotFound,
+                what,
+                "pull it by its address, or give the path of its first file as `source`",
+            ),
+            ModelError::NotFirst(_) => {
+                Self::new(Exit::NotFound, what, "give the one whose name ends with `-00001-of-...`")
             }
             ModelError::Absent(id) => Self::new(Exit::NotFound, what, format_args!("run `motorpool model pull {id}`")),
             ModelError::Yours(_) => Self::new(Exit::Refused, what, "remove it from the catalog instead"),
@@ -87,15 +107,13 @@ impl From<ModelError> for Failure {
                 ),
             ),
             ModelError::InUse(id) => Self::new(Exit::InUse, what, format_args!("run `motorpool unload {id}` first")),
+            ModelError::Pulling(_) => Self::new(Exit::InUse, what, "wait for its end, or interrupt it there"),
             ModelError::NoFile(_) => Self::new(Exit::NotFound, what, "check the path"),
             ModelError::Dir(error) => error.into(),
             ModelError::Python(error) => error.into(),
-            ModelError::Fetch(FetchError::Plain(_)) => Self::new(Exit::Transfer, what, "give an https address"),
-            ModelError::Fetch(FetchError::Url(_)) => Self::new(Exit::Transfer, what, "check the address"),
-            ModelError::Fetch(FetchError::Status { status, .. }) if status.is_client_error() => {
-                Self::new(Exit::Transfer, what, "check the address; it may need a login, which is not offered yet")
-            }
-            ModelError::Part { .. } | ModelError::Fetch(_) => Self::new(Exit::Transfer, what, again),
+            ModelError::Fetch(error) => failure_of_fetch(&error, what),
+            ModelError::Hub(error) => error.failure(),
+            ModelError::Part { .. } => Self::new(Exit::Transfer, what, AGAIN),
             ModelError::NoPart { .. } => Self::new(Exit::Transfer, what, "check the catalog entry's packages and file"),
             ModelError::NoRoom { dir, .. } => Self::new(Exit::Missing, what, prerequisites::line_for_room(&dir)),
             ModelError::Disk { path, .. } => {
@@ -108,6 +126,37 @@ impl From<ModelError> for Failure {
         }
     }
 }
+
+const AGAIN: &str = "run the same command again: it continues where it stopped";
+
+/// How a failed download ends the program.
+fn failure_of_fetch(error: &FetchError, what: String) -> Failure {
+    let room = |path: &Path| prerequisites::line_for_room(path.parent().unwrap_or(path));
+    match error {
+        FetchError::Plain(_) => Failure::new(Exit::Transfer, what, "give an https address"),
+        FetchError::Url(_) => Failure::new(Exit::Transfer, what, "check the address"),
+        FetchError::Status { status, .. } if status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS => {
+            Failure::new(Exit::Transfer, what, "check the address; what needs a login has to be fetched by hand")
+        }
+        FetchError::Size { .. } => {
+            Failure::new(Exit::Transfer, what, "run the same command again: what came is not kept")
+        }
+        FetchError::NoRoom(_) => Failure::new(Exit::Missing, what, NO_ROOM),
+        FetchError::Disk { path, source } => match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Failure::new(Exit::Missing, what, room(path))
+            }
+            _ => Failure::new(Exit::Denied, what, format_args!("check the permissions of {}", path.display())),
+        },
+        FetchError::Redirects(_)
+        | FetchError::Roots(_)
+        | FetchError::TooLong { .. }
+        | FetchError::Status { .. }
+        | FetchError::Network { .. } => Failure::new(Exit::Transfer, what, AGAIN),
+    }
+}
+
+const NO_ROOM: &str = "free some on the file system of the data directory, or set XDG_DATA_HOME to a larger one";
 
 /// Adds the path to an I/O error.
 fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, ModelError> {

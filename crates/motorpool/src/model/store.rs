@@ -15,22 +15,45 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file that was checked whole.
+/// One file of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    pub(crate) file: PathBuf,
+    /// As it was then.
+    pub(crate) stamp: Stamp,
+    /// `None`: it was entered where it lay, and not read through.
+    pub(crate) sha256: Option<Sum>,
+}
+
+impl Piece {
+    pub(crate) fn is_unchanged(&self) -> bool {
+        Stamp::of(&self.file).is_ok_and(|stamp| stamp == self.stamp)
+    }
+}
+
+/// A model whose files were checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pulled {
     pub(crate) id: String,
-    pub(crate) file: PathBuf,
-    pub(crate) stamp: Stamp,
-    pub(crate) sha256: Sum,
+    /// Its first file, which an engine is given.
+    #[serde(flatten)]
+    pub(crate) first: Piece,
     /// Where it came from.
     pub(crate) source: String,
     /// RFC 3339.
     pub(crate) checked: String,
+    /// Its other files: further shards, a projector.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) beside: Vec<Piece>,
 }
 
 impl Pulled {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        std::iter::once(&self.first).chain(&self.beside)
+    }
+
     pub(crate) fn is_unchanged(&self) -> bool {
-        Stamp::of(&self.file).is_ok_and(|stamp| stamp == self.stamp)
+        self.pieces().all(Piece::is_unchanged)
     }
 }
 
@@ -136,9 +159,13 @@ pub(crate) fn size_of(path: &Path) -> Bytes {
 /// The last part of an address's path, safe as a file name.
 pub(crate) fn file_name_of(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or_default();
-    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    safe_name(path.trim_end_matches('/').rsplit('/').next().unwrap_or_default())
+}
+
+/// `name`, as the name of a file that is in nobody's way.
+pub(crate) fn safe_name(name: &str) -> String {
     let safe: String =
-        last.chars().map(|c| if c.is_ascii_alphanumeric() || "._-+".contains(c) { c } else { '_' }).collect();
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-+".contains(c) { c } else { '_' }).collect();
     if safe.trim_start_matches('.').is_empty() {
         "model.gguf".to_owned()
     } else {
@@ -195,11 +222,10 @@ mod tests {
         fs::write(&path, "xy").expect("written");
         let pulled = Pulled {
             id: "m".into(),
-            stamp: Stamp::of(&path).expect("there"),
-            sha256: Sum::of_file(&path, |_| {}).expect("read"),
-            file: path.clone(),
+            first: Piece { file: path.clone(), stamp: Stamp::of(&path).expect("there"), sha256: None },
             source: String::new(),
             checked: String::new(),
+            beside: vec![],
         };
         disk::write_record(&store.record_path(&model.id), &pulled).expect("written");
         assert_eq!(store.presence(&model), Presence::Ready);

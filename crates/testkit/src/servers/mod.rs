@@ -1,7 +1,9 @@
-//! Model servers of other people: [`FakeOllama`] and [`FakeLmStudio`], real HTTP servers on a loopback port.
+//! Servers of other people: [`FakeOllama`] and [`FakeLmStudio`], which serve models, and [`hub::FakeHub`], which gives their
+//! files; real HTTP servers on a loopback port.
 //!
-//! They were written from what Motorpool's adapters are told of the two, not from their sources: what they show is that
+//! They were written from what Motorpool's adapters are told of them, not from their sources: what they show is that
 //! the adapters keep to that. Each remembers what it was asked, and can be told to fail ([`Fault`]).
+pub mod hub;
 mod lmstudio;
 mod ollama;
 

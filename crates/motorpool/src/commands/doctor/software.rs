@@ -4,7 +4,7 @@ use crate::{
     client::{Client, ClientError},
     dirs::Dirs,
     disk,
-    engine::{cure_of_absence, discover, install, record::installed, smoke},
+    engine::{self, cure_of_absence, discover, install, record::installed, smoke},
     exit::{Exit, Failure},
     listen,
     model::store::{self, Presence, Store},
@@ -94,9 +94,13 @@ pub(super) async fn engine(
 
 /// The devices that it lists, and whether its memory was measured when it was installed.
 fn build_of(dirs: &Dirs, program: &Path, graphics: Option<&Graphics>) -> String {
-    let listed = graphics.into_iter().flat_map(|graphics| graphics.gpus_for(program)).flat_map(|gpu| gpu.listed_as);
-    let listed: Vec<String> = listed.collect();
-    let sees = if listed.is_empty() { "processor only".to_owned() } else { listed.join(", ") };
+    let gpus: Vec<_> = graphics.into_iter().flat_map(|graphics| graphics.gpus_for(program)).collect();
+    let listed: Vec<_> = gpus.iter().flat_map(|gpu| gpu.listed_as.iter().map(String::as_str)).collect();
+    let sees = match (listed.as_slice(), gpus.is_empty()) {
+        ([], true) => "processor only".to_owned(),
+        ([], false) => engine::CPU_ONLY.to_owned(),
+        (listed, _) => listed.join(", "),
+    };
     let install = installed(dirs).into_iter().find(|install| install.program == program && install.is_unchanged());
     let measured = match install.map(|install| install.calibration.is_some()) {
         Some(true) => "measured",

@@ -1,4 +1,4 @@
-//! `motorpool up [FILE.gguf]`: from nothing to an answer.
+//! `motorpool up [FILE.gguf|DIR]`: from nothing to an answer.
 //!
 //! ```text
 //! running already? ─ yes ─► the file loaded there ─► its pool and address
@@ -6,6 +6,10 @@
 //! engine there? ─ no ─► ask, build ─┐
 //! model there?  ─ no ─► fetch ──────┤─► serve ─► load ─► address ─► one question ─► pool ─► serve on
 //! ```
+mod engine;
+mod folder;
+mod neighbours;
+
 use super::{load, ps, reload, run};
 use crate::{
     args::Up,
@@ -13,20 +17,18 @@ use crate::{
     client::{Client, ClientError},
     daemon::{Daemon, Signals},
     dirs::Dirs,
-    engine::{discover, install},
     exit::{Exit, Failure},
     model::{
         ModelError,
         pull::{self, Wanted},
         store::{self, Presence, Store},
     },
-    out::{self, Answer, Form, Out},
-    prerequisites,
+    out::{self, Form, Out},
     settings::Settings,
     status::Status,
 };
 use http::StatusCode;
-use motorpool_catalog::{Capability, LogLevel, Manifest, Model, ModelSource};
+use motorpool_catalog::{Capability, LogLevel, Model, ModelSource};
 use serde_json::json;
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
@@ -53,8 +55,11 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>,
         }
     }
     let (settings, model) = choose(dirs, config, &up).await?;
-    provide_engine(dirs, &settings, (&model, &up)).await?;
+    engine::provide(dirs, &settings, (&model, &up)).await?;
     provide_model(dirs, &settings, &model).await?;
+    for neighbour in neighbours::look(&settings.config, &neighbours::PORTS).await {
+        neighbour.lines().into_iter().for_each(out::say);
+    }
     let mut signals = Signals::listen()?;
     let daemon = Daemon::start(dirs, &settings, up.reach).await?;
     let client = Client::new(&dirs.control_socket());
@@ -86,6 +91,13 @@ async fn running(client: &Client, out: Out) -> Result<(), Failure> {
 /// reads again.
 async fn load_there(client: &Client, dirs: &Dirs, (config, file): (Option<&Path>, &Path)) -> Result<(), Failure> {
     let settings = Settings::load(dirs, config)?;
+    if file.is_dir() {
+        return Err(Failure::new(
+            Exit::InUse,
+            "a pool is running, and a folder is entered before it starts",
+            format_args!("run `motorpool model scan --add '{}'`, then `motorpool reload`", file.display()),
+        ));
+    }
     let id = match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
         Wanted::Known(model) => model.id.to_string(),
         new => pull::pull(dirs, &settings.catalog, new).await?.id,
@@ -117,9 +129,13 @@ async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings
     let mut settings = Settings::load(dirs, config)?;
     let mut name = settings.config.defaults.model.clone().unwrap_or_else(|| DEFAULT.to_owned());
     if let Some(file) = &up.file {
-        name = match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
-            Wanted::Known(model) => model.id.to_string(),
-            new => pull::pull(dirs, &settings.catalog, new).await?.id,
+        name = if file.is_dir() {
+            folder::enter(dirs, &settings, file)?.to_string()
+        } else {
+            match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
+                Wanted::Known(model) => model.id.to_string(),
+                new => pull::pull(dirs, &settings.catalog, new).await?.id,
+            }
         };
         settings = Settings::load(dirs, config)?;
     }
@@ -133,32 +149,6 @@ async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings
     Ok((settings, model))
 }
 
-/// Finds the engine's program, or builds one after asking.
-async fn provide_engine(dirs: &Dirs, settings: &Settings, (model, up): (&Model, &Up)) -> Result<(), Failure> {
-    let manifest: &Manifest =
-        settings.catalog.manifest(&model.engine).expect("the catalog checked every model's engine");
-    let configured = settings.config.engines.get(&manifest.name).and_then(|engine| engine.program.as_deref());
-    if let Some(found) = discover::find(dirs, manifest, configured).first() {
-        out::say(format_args!("engine  {}  {} ({})", manifest.name, found.program.display(), found.origin.as_str()));
-        return Ok(());
-    }
-    let missing = prerequisites::missing_for_build();
-    if manifest.name == install::LLAMA_SERVER && !missing.is_empty() {
-        return Err(crate::engine::EngineError::Prerequisites(missing).into());
-    }
-    out::say(format_args!(
-        "engine  {} is not on this machine: building it takes {}",
-        manifest.name,
-        install::expected_time()
-    ));
-    if !up.yes && out::ask("Build it now?") == Some(Answer::No) {
-        let cure = format!("put a {} on PATH, or name one with `program` in [engine.{}]", manifest.name, manifest.name);
-        return Err(Failure::new(Exit::Declined, "nothing was built", cure));
-    }
-    install::install(dirs, &manifest.name).await?;
-    Ok(())
-}
-
 async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<(), Failure> {
     let store = Store::new(dirs);
     if store.presence(model) != Presence::Ready {
@@ -167,6 +157,7 @@ async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Resul
             _ => String::new(),
         };
         out::say(format_args!("model   {} is not on this machine: fetching it{size}", model.id));
+        folder::offer();
         pull::pull(dirs, &settings.catalog, Wanted::Known(Box::new(model.clone()))).await?;
     }
     let path = store.path_of(model);

@@ -1,0 +1,150 @@
+//! [`Wanted`]: what somebody names when a model is to be here, and what it will be called.
+use super::{ModelError, hub::Reference, store, store::Store};
+use crate::out;
+use motorpool_catalog::{Catalog, Model};
+use motorpool_vocab::ModelId;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A model of the catalog, or a source that no catalog names.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    Known(Box<Model>),
+    Url { id: ModelId, url: String },
+    Hub(Reference),
+    File { id: ModelId, path: PathBuf },
+}
+
+impl Wanted {
+    /// Reads a name, an address, a repository of the hub or a path.
+    pub(crate) fn parse(text: &str, (store, catalog): (&Store, &Catalog)) -> Result<Self, ModelError> {
+        if text.starts_with("https://") || text.starts_with("http://") {
+            let id = id_of(&store::file_name_of(text));
+            return Ok(Self::Url { id, url: text.to_owned() });
+        }
+        if let Some(rest) = text.strip_prefix("hf:") {
+            let reference = Reference::parse(rest.strip_prefix("//").unwrap_or(rest));
+            return reference.map(Self::Hub).ok_or_else(|| super::hub::HubError::Reference(text.to_owned()).into());
+        }
+        if let Some(path) = text.strip_prefix("file:") {
+            return Self::file(Path::new(path.strip_prefix("//").unwrap_or(path)), (store, catalog));
+        }
+        if text.starts_with("pypi:") {
+            return Err(ModelError::NotYet("pypi"));
+        }
+        match catalog.resolve(text) {
+            Ok(model) => Ok(Self::Known(Box::new(Model::clone(model)))),
+            Err(_) if text.to_ascii_lowercase().ends_with(".gguf") || text.starts_with(['/', '.']) => {
+                Self::file(Path::new(text), (store, catalog))
+            }
+            Err(unknown) => Err(unknown.into()),
+        }
+    }
+
+    /// A file of this machine: the model whose file it is already, else a new one. It is called like the file; when that
+    /// name belongs to another file, a number is added, so that no name changes its meaning.
+    pub(crate) fn file(path: &Path, (store, catalog): (&Store, &Catalog)) -> Result<Self, ModelError> {
+        if let Some(model) = model_of(path, (store, catalog))? {
+            return Ok(Self::Known(Box::new(Model::clone(&model))));
+        }
+        let path = named(path)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let id = free_id(&id_of(&name), &path, (store, catalog));
+        Ok(Self::File { id, path })
+    }
+}
+
+/// `wanted`, or the same with a number when it belongs to another file; says so.
+pub(super) fn free_id(wanted: &ModelId, path: &Path, (store, catalog): (&Store, &Catalog)) -> ModelId {
+    let Some(by) = holder_of(wanted, (store, catalog)) else {
+        if let Ok(model) = catalog.resolve(wanted.as_str()) {
+            let gone = store.path_of(model);
+            out::say(format_args!("`{wanted}` is {} from now on: {} is gone", path.display(), gone.display()));
+        }
+        return wanted.clone();
+    };
+    let numbered = |n: u32| ModelId::new(&format!("{wanted}-{n}")).expect("a longer id is one too");
+    let free = |id: &ModelId| holder_of(id, (store, catalog)).is_none();
+    let id = (2..=u32::MAX).map(numbered).find(free).expect("no catalog has so many");
+    out::say(format_args!("the name `{wanted}` belongs to {}: this one is called `{id}`", by.display()));
+    id
+}
+
+/// The path without links, but with the name that the file is called by: the name of a split model's first file tells
+/// where the others are, and what it links to may tell nothing.
+fn named(path: &Path) -> Result<PathBuf, ModelError> {
+    let none = || ModelError::NoFile(path.to_owned());
+    let whole = std::path::absolute(path).map_err(|_| none())?;
+    let (Some(folder), Some(name), true) = (whole.parent(), whole.file_name(), path.exists()) else {
+        return Err(none());
+    };
+    Ok(folder.canonicalize().map_err(|_| none())?.join(name))
+}
+
+/// The model whose file is the one at `path`, by whatever name.
+pub(crate) fn model_of(path: &Path, (store, catalog): (&Store, &Catalog)) -> Result<Option<Arc<Model>>, ModelError> {
+    let path = path.canonicalize().map_err(|_| ModelError::NoFile(path.to_owned()))?;
+    let is_its = |model: &&Arc<Model>| store.path_of(model).canonicalize().is_ok_and(|file| file == path);
+    Ok(catalog.models().find(is_its).cloned())
+}
+
+/// The file of the model that `id` means. A file that was entered here and is gone holds nothing: it was moved. What was
+/// entered since the catalog was read holds its name too.
+pub(super) fn holder_of(id: &ModelId, (store, catalog): (&Store, &Catalog)) -> Option<PathBuf> {
+    let Ok(model) = catalog.resolve(id.as_str()) else {
+        let is_entered = store.home(id).join("model.toml").exists();
+        return store.record(id).map(|record| record.first.file).filter(|file| is_entered && file.exists());
+    };
+    let file = store.path_of(model);
+    let entered = store.home(id).join("model.toml").exists() && store.record(id).is_some_and(|r| r.first.file == file);
+    (!entered || file.exists()).then_some(file)
+}
+
+/// A model's id from the name of its first file.
+pub(super) fn id_of(file: &str) -> ModelId {
+    let stem = file.strip_suffix(".gguf").or_else(|| file.strip_suffix(".GGUF")).unwrap_or(file);
+    let stem = match motorpool_gguf::shard_names(file) {
+        Ok(Some(names)) => {
+            let n_digits = format!("-00001-of-{:05}", names.len()).len();
+            stem.get(..stem.len().saturating_sub(n_digits)).unwrap_or(stem)
+        }
+        _ => stem,
+    };
+    let fits = |c: char| !(c.is_whitespace() || c.is_control() || matches!(c, ':' | ',' | '*' | '/'));
+    let id: String = stem.chars().map(|c| if fits(c) { c } else { '-' }).collect();
+    ModelId::new(if id.is_empty() { "model" } else { &id }).expect("not empty and without a colon")
+}
+
+/// A model's id from a repository and a file there: that of the file, unless every model's file is called so.
+pub(super) fn id_in(repo: &str, file: &str) -> ModelId {
+    let lower = file.to_ascii_lowercase();
+    if !(lower.starts_with("ggml-model") || lower.starts_with("model")) {
+        return id_of(file);
+    }
+    let name = repo.rsplit('/').next().unwrap_or(repo);
+    let name = name.strip_suffix("-GGUF").or_else(|| name.strip_suffix("-gguf")).unwrap_or(name);
+    match super::hub::quant(file) {
+        Some(quant) => id_of(&format!("{name}-{quant}")),
+        None => id_of(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_what_tells_models_apart() {
+        for (repo, file, id) in [
+            ("o/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", "Qwen3-8B-Q4_K_M"),
+            ("o/Qwen3-8B-GGUF", "Qwen3-8B-Q8_0-00001-of-00003.gguf", "Qwen3-8B-Q8_0"),
+            ("o/tiny-GGUF", "ggml-model-q4_0.gguf", "tiny-q4_0"),
+            ("o/tiny-gguf", "model.gguf", "tiny"),
+            ("o/r", "my model:1.gguf", "my-model-1"),
+        ] {
+            assert_eq!(id_in(repo, file).as_str(), id, "{file}");
+        }
+    }
+}
