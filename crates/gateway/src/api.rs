@@ -132,14 +132,14 @@ struct Engines {
 }
 
 async fn list_engines(State(context): Shared) -> Json<Engines> {
-    Json(Engines { engines: wire::engines(&context.handle.snapshot()) })
+    Json(Engines { engines: wire::engines(&context) })
 }
 
 async fn one_engine(State(context): Shared, name: Name) -> Result<Json<wire::Engine>, Refused> {
     let key = key_of(name)?;
     let snapshot = context.handle.snapshot();
     let entry = snapshot.entries.iter().find(|entry| entry.key == key);
-    Ok(Json(wire::Engine::of(entry.ok_or_else(|| no_engine(&key))?, snapshot.at)))
+    Ok(Json(wire::engine(&context, entry.ok_or_else(|| no_engine(&key))?, snapshot.at)))
 }
 
 #[derive(Serialize)]

@@ -24,6 +24,7 @@ pub mod family;
 pub mod headers;
 pub mod ollama;
 pub mod origin;
+mod page;
 pub mod retain;
 pub mod scan;
 pub mod splice;

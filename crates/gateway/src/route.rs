@@ -24,8 +24,10 @@ pub(crate) enum Route<'a> {
     Ollama(Page),
     /// What clients of llama.cpp's router and of llama-swap ask of engines.
     Control(Control<'a>),
-    /// Whether anybody is there.
+    /// Whether anybody is there; the dashboard, for a browser.
     Root,
+    /// A file of the dashboard: what stands behind its folder.
+    Asset(&'a str),
     /// What a router says of itself.
     Properties,
     /// Our own interface.
@@ -205,6 +207,9 @@ fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
         "/api/show" => (Route::Ollama(Page::Show), POST),
         "/api/pull" => (Route::Ollama(Page::Pull), POST),
         _ => {
+            if let Some(rest) = path.strip_prefix(motorpool_dashboard::FOLDER) {
+                return Some((Route::Asset(rest), GET));
+            }
             if let Some(name) = path.strip_prefix("/v1/models/") {
                 return Some((Route::Model(name), GET));
             }
@@ -304,6 +309,9 @@ mod tests {
             ("POST", "/upstream/a/v1/x", Ok("Raw(\"a/v1/x\")")),
             ("HEAD", "/", Ok("Root")),
             ("POST", "/", Err("method_not_allowed")),
+            ("GET", "/dashboard/0/app.css", Ok("Asset(\"0/app.css\")")),
+            ("POST", "/dashboard/0/app.css", Err("method_not_allowed")),
+            ("GET", "/dashboard", Err("not_found")),
             ("GET", "/models", Ok("Models")),
             ("GET", "/props", Ok("Properties")),
             ("GET", "/v1/health", Ok("Health")),

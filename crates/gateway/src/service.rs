@@ -13,7 +13,7 @@ use crate::{
     ollama,
     origin::{self, Asker},
     outside::{self, Chosen},
-    raw,
+    page, raw,
     route::{Route, Way, family_of, route},
     usage::{Recorder, watched},
 };
@@ -77,6 +77,9 @@ impl Service {
     /// any case. Whether we live is everybody's to ask, and a page asks what it may send before it shows a key.
     fn let_in(&self, request: &mut Request<Incoming>, visitor: Visitor) -> Result<Asker, Failure> {
         let (path, headers, allowed) = (request.uri().path(), request.headers(), &self.context.settings.allowed);
+        if page::is_asked(request) {
+            return page::let_in(request, allowed);
+        }
         let is_open = matches!(path, "/health" | "/ready") || request.method() == Method::OPTIONS;
         let rights = if is_open { None } else { self.context.keys.admit(headers, visitor, Instant::now())? };
         let Some(rights) = rights else { return origin::check(request.uri(), headers, area_of(path), allowed) };
@@ -106,7 +109,9 @@ impl Service {
             Route::Raw(rest) => self.recorded(request, id, |request| by_path(context, rest, request, id)).await,
             Route::Control(what) => control(context, what, request).await,
             Route::Ollama(page) => ollama::page(context, page, request).await,
+            Route::Root if page::wants_page(request.headers()) => Ok(page::document(request.headers())),
             Route::Root => Ok(root()),
+            Route::Asset(path) => page::asset(path, request.headers()),
             Route::Properties => Ok(json(StatusCode::OK, &models::properties(context))),
             Route::Models => Ok(json(StatusCode::OK, &models::list(context, request.extensions().get()))),
             Route::Model(name) => {
@@ -221,6 +226,7 @@ fn state(code: StatusCode, status: &'static str) -> Response<ReplyBody> {
 fn root() -> Response<ReplyBody> {
     let mut response = Response::new(full("Motorpool is running"));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
 

@@ -18,6 +18,7 @@ mod control;
 mod families;
 mod forms;
 mod ollama;
+mod page;
 mod records;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -19,7 +19,7 @@ use motorpool_pool::{
     RequestId, Want,
 };
 use motorpool_vocab::{
-    Endpoint, EngineKey, EntryView, Event, EventKind, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView,
+    Endpoint, EngineKey, EntryView, Event, EventKind, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView, Signs,
     Snapshot, Spawn, TryEnter, Vital,
 };
 use parking_lot::Mutex;
@@ -340,6 +340,13 @@ impl PoolHandle {
     /// The pool as it was after the last turn of the loop.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.snapshots.borrow().clone()
+    }
+
+    /// What requests tell of a child that serves; `None` once nobody enters it any more.
+    pub fn signs(&self, model: &ModelId, spawn: Spawn) -> Option<Signs> {
+        let warm = self.shared.warm.load();
+        let grant = warm.get(model)?.iter().find(|grant| grant.spawn == spawn)?;
+        Some(grant.gate.vital().look())
     }
 
     /// The pool after each turn of the loop.

@@ -60,7 +60,7 @@ pub const HOUSE: &[Crate] = &[
     Crate {
         folder: "gateway",
         nature: Shell,
-        ours: &["vocab", "catalog", "pool", "supervisor", "external"],
+        ours: &["vocab", "catalog", "pool", "supervisor", "external", "dashboard"],
         others: &[],
     },
     Crate { folder: "dashboard", nature: Shell, ours: &[], others: &[] },

@@ -2,7 +2,7 @@
 use super::residency::{self, Target};
 use crate::{context::Context, models::Standing};
 use motorpool_vocab::{
-    Bytes, EntryView, ExitRecord, LeaseView, MemoryParts, MemoryView, Now, PartsView, PhaseView, PoolView, Snapshot,
+    Bytes, DeviceId, EntryView, ExitRecord, LeaseView, MemoryParts, MemoryView, Now, PartsView, PhaseView, Snapshot,
     TroubleView, WaiterView,
 };
 use serde::Serialize;
@@ -20,6 +20,8 @@ pub(super) struct Status {
     closing: bool,
     /// Number of the last event that this shows.
     seq: u64,
+    /// When it was so, by the clock of the events.
+    at_ms: u64,
     pool: Pool,
     engines: Vec<Engine>,
     waiters: Vec<Waiter>,
@@ -51,6 +53,10 @@ struct Memory {
     share_now_bytes: u64,
     committed_bytes: u64,
     foreign_bytes: Option<u64>,
+    /// What is never reserved, whoever asks.
+    reserve_bytes: u64,
+    /// What was seen of our engines here; `null`: nothing was yet.
+    measured_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -73,6 +79,8 @@ pub(super) struct Engine {
     slots: Option<u32>,
     /// Leases granted in the last 60 s.
     demand: u32,
+    /// Pieces of replies since it serves: of one that streams, about a token each. `null`: it takes nobody.
+    frames: Option<u64>,
     drainers: u32,
     /// The engines that need its room.
     drained_for: Vec<String>,
@@ -203,8 +211,9 @@ impl Status {
             ready: context.handle.is_settled(),
             closing: snapshot.closing,
             seq: snapshot.seq,
-            pool: Pool::of(&snapshot.pool),
-            engines: engines(&snapshot),
+            at_ms: millis(snapshot.at.since(Now::ZERO)),
+            pool: Pool::of(&snapshot),
+            engines: engines(context),
             waiters: snapshot.waiters.iter().map(|w| Waiter::of(w, snapshot.at)).collect(),
             external: residency::targets(context),
         }
@@ -212,7 +221,8 @@ impl Status {
 }
 
 impl Pool {
-    fn of(pool: &PoolView) -> Self {
+    fn of(snapshot: &Snapshot) -> Self {
+        let pool = &snapshot.pool;
         Self {
             budget_bytes: pool.budget.map(Bytes::get),
             automatic_budget_bytes: pool.automatic.get(),
@@ -220,13 +230,15 @@ impl Pool {
             accelerated_bytes: pool.accelerated.get(),
             committed_bytes: pool.committed.get(),
             system_ram_bytes: pool.system_ram.get(),
-            memory: pool.memory.iter().map(Memory::of).collect(),
+            memory: pool.memory.iter().map(|memory| Memory::of(memory, &snapshot.entries)).collect(),
         }
     }
 }
 
 impl Memory {
-    fn of(memory: &MemoryView) -> Self {
+    fn of(memory: &MemoryView, entries: &[EntryView]) -> Self {
+        let measured = entries.iter().filter_map(|entry| measured_in(entry.memory.as_ref()?, memory.device.as_ref()));
+        let sum = measured.reduce(Bytes::saturating_add);
         Self {
             device: memory.device.as_ref().map(ToString::to_string),
             total_bytes: memory.total.get(),
@@ -234,16 +246,35 @@ impl Memory {
             share_now_bytes: memory.share_now.get(),
             committed_bytes: memory.committed.get(),
             foreign_bytes: memory.foreign.map(Bytes::get),
+            reserve_bytes: memory.total.saturating_sub(memory.share).get(),
+            measured_bytes: sum.map(Bytes::get),
         }
     }
 }
 
-pub(super) fn engines(snapshot: &Snapshot) -> Vec<Engine> {
-    snapshot.entries.iter().map(|entry| Engine::of(entry, snapshot.at)).collect()
+/// What was seen of an engine on a card, or in system memory.
+fn measured_in(memory: &MemoryParts, device: Option<&DeviceId>) -> Option<Bytes> {
+    let PartsView { devices, private, files } = &memory.measured;
+    match device {
+        Some(device) => devices.get(device).copied(),
+        None => [*private, *files].into_iter().flatten().reduce(Bytes::saturating_add),
+    }
+}
+
+/// All engines.
+pub(super) fn engines(context: &Context) -> Vec<Engine> {
+    let snapshot = context.handle.snapshot();
+    snapshot.entries.iter().map(|entry| engine(context, entry, snapshot.at)).collect()
+}
+
+/// One engine, with what passed it since the last turn of the loop.
+pub(super) fn engine(context: &Context, entry: &EntryView, at: Now) -> Engine {
+    let signs = entry.spawn.and_then(|spawn| context.handle.signs(entry.key.model(), spawn));
+    Engine { frames: signs.map(|signs| signs.moves), ..Engine::of(entry, at) }
 }
 
 impl Engine {
-    pub(super) fn of(entry: &EntryView, at: Now) -> Self {
+    fn of(entry: &EntryView, at: Now) -> Self {
         let progress = match entry.phase {
             PhaseView::Starting { progress } => progress,
             _ => None,
@@ -262,6 +293,7 @@ impl Engine {
             sessions: entry.n_sessions,
             slots: entry.width,
             demand: entry.demand,
+            frames: None,
             drainers: entry.n_drainers,
             drained_for: entry.drained_for.iter().map(ToString::to_string).collect(),
             unload_in_ms: entry.unload_at.map(|then| millis(then.since(at))),
@@ -379,4 +411,46 @@ impl Model {
 
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::entry;
+    use motorpool_vocab::GIB;
+
+    fn measured(key: &str, measured: PartsView) -> EntryView {
+        let (planned, reserved) = (PartsView::default(), PartsView::default());
+        let memory = MemoryParts { from: "declared", weights: Bytes::ZERO, planned, reserved, measured };
+        EntryView { memory: Some(memory), ..entry(key, PhaseView::Ready, None) }
+    }
+
+    #[test]
+    fn a_pool_tells_its_reserve_and_what_was_measured_of_all_engines_in_it() {
+        let (gib, card) = (|n: u64| Bytes::new(n * GIB), DeviceId("GPU-a".into()));
+        let on_card = PartsView { devices: [(card.clone(), gib(3))].into(), private: Some(gib(1)), files: None };
+        let entries = [
+            measured("llama-server:a:0", on_card.clone()),
+            measured("llama-server:b:0", on_card),
+            measured("llama-server:c:0", PartsView::default()),
+            entry("llama-server:d:0", PhaseView::Idle, None),
+        ];
+        let pool = |device: Option<DeviceId>| MemoryView {
+            device,
+            total: gib(24),
+            share: gib(22),
+            share_now: gib(20),
+            committed: gib(8),
+            foreign: None,
+        };
+        let of = |device, entries| {
+            let Memory { reserve_bytes, measured_bytes, .. } = Memory::of(&pool(device), entries);
+            (reserve_bytes, measured_bytes)
+        };
+        assert_eq!(of(Some(card.clone()), &entries), (2 * GIB, Some(6 * GIB)));
+        assert_eq!(of(None, &entries), (2 * GIB, Some(2 * GIB)));
+        assert_eq!(of(Some(card), &entries[2..]), (2 * GIB, None), "what nobody measured is not nothing");
+        let more_than_all = MemoryView { share: gib(30), ..pool(None) };
+        assert_eq!(Memory::of(&more_than_all, &[]).reserve_bytes, 0);
+    }
 }

@@ -306,3 +306,18 @@ async fn a_key_that_could_be_guessed_opens_only_to_this_machine() {
     assert_eq!(house.get("/v1/models", &proxied("whole")).await, 200);
     assert_eq!(house.get("/v1/models", &proxied("hunter22")).await, 401, "K4");
 }
+
+#[tokio::test]
+async fn the_page_needs_no_key_and_what_it_shows_does() {
+    let house = House::with(&[("mp_a", of("a", &[Scope::Read]))]).await;
+    let browser = "accept: text/html\r\n";
+    for (path, headers, status) in [
+        ("/", browser, 200),
+        ("/", "accept: text/html\r\nvia: 1.1 proxy\r\n", 200),
+        ("/", "", 401),
+        ("/dashboard/none", "", 404),
+        ("/api/motorpool/v1/status", browser, 401),
+    ] {
+        assert_eq!(house.get(path, headers).await, status, "{path} {headers}");
+    }
+}
