@@ -107,7 +107,6 @@ pub const TOP_LEVEL: &[&str] = &[
     "docs",
     "engines",
     "fuzz",
-    "packaging",
     "tests",
 ];
 
