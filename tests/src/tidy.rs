@@ -12,6 +12,7 @@
 pub mod bans;
 pub mod crates;
 pub mod house;
+pub mod notices;
 pub mod source;
 pub mod tree;
 pub mod words;

@@ -60,7 +60,8 @@ fn faults(expression: &str, known: &BTreeMap<String, BTreeSet<&'static str>>) ->
 
 #[test]
 fn every_expression_of_the_dashboard_is_about_something_that_there_is() {
-    let document: Value = serde_json::from_str(include_str!("../../crates/motorpool/packaging/grafana.json")).expect("JSON");
+    let document: Value =
+        serde_json::from_str(include_str!("../../crates/motorpool/packaging/grafana.json")).expect("JSON");
     let mut all = Vec::new();
     expressions(&document, &mut all);
     assert!(all.len() > 30, "{}", all.len());

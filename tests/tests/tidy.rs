@@ -1,5 +1,5 @@
 //! The sentences of the design and the rules of style that a machine can hold.
-use motorpool_tests::tidy::{bans, crates, must_be_none, source::Source, tree, words};
+use motorpool_tests::tidy::{bans, crates, must_be_none, notices, source::Source, tree, words};
 use std::fs;
 
 #[test]
@@ -44,6 +44,15 @@ fn shared_dependencies_say_why_and_members_share_them() {
         complaints.extend(words::not_inherited(&package.manifest_path, &manifest));
     }
     must_be_none(&complaints);
+}
+
+#[test]
+fn what_of_others_is_in_the_program_is_listed_with_its_licence() {
+    let root = tree::root();
+    if std::env::var_os("MOTORPOOL_BLESS").is_some() {
+        notices::bless(&root).expect("written");
+    }
+    must_be_none(&notices::check(&root));
 }
 
 #[test]
