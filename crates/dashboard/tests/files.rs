@@ -4,7 +4,7 @@ use motorpool_dashboard::{FILES, FOLDER, File, POLICY, edition, file, page};
 use sha2::{Digest, Sha256};
 use std::{collections::BTreeSet, fs, io::Write as _, path::Path};
 
-/// All files together, compressed.
+/// All that the page loads, compressed together.
 const MOST_BYTES: usize = 60_000;
 
 fn assets() -> &'static Path {
@@ -46,8 +46,10 @@ fn quoted<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a str> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the number is the point, seen with --nocapture")]
-fn all_files_together_are_small() {
-    let files: Vec<File> = FILES.iter().copied().chain([page()]).collect();
+fn all_that_the_page_loads_is_small() {
+    // The page never loads licences.
+    let is_loaded = |file: &File| !file.name.contains("LICENSE");
+    let files: Vec<File> = FILES.iter().copied().chain([page()]).filter(is_loaded).collect();
     let all: Vec<u8> = files.iter().flat_map(|file| file.bytes).copied().collect();
     let (together, single) = (compressed(&all), files.iter().map(|file| compressed(file.bytes)).sum::<usize>());
     println!("{} files, {} bytes: {together} compressed together, {single} one by one", files.len(), all.len());

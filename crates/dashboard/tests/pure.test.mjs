@@ -111,7 +111,7 @@ test("throughput is what passed between two looks at one child", () => {
   let samples = withSamples({}, status(1, 100), 1000);
   samples = withSamples(samples, status(1, 150), 2000);
   assert.deepEqual([samples.m.rates, Object.keys(samples)], [[50], ["m"]]);
-  assert.deepEqual(withSamples(samples, status(2, 7), 3000).m.rates, [], "another child counts anew");
+  for (const frames of [7, 9000]) assert.deepEqual(withSamples(samples, status(2, frames), 3000).m.rates, [], "another child counts anew");
   for (let n = 0; n < 200; n++) samples = withSamples(samples, status(1, 150 + n), 3000 + n);
   assert.equal(samples.m.rates.length, 90);
 });
