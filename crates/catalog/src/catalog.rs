@@ -64,8 +64,12 @@ impl Catalog {
     #[must_use]
     pub fn confined_by(mut self, config: &Config) -> Self {
         for (name, settings) in &config.engines {
-            if let (Confinement::Off, Some(manifest)) = (settings.sandbox, self.manifests.get_mut(name)) {
+            let Some(manifest) = self.manifests.get_mut(name) else { continue };
+            if settings.sandbox == Confinement::Off {
                 Arc::make_mut(manifest).sandbox = None;
+            }
+            if let Some(on_disconnect) = settings.on_disconnect {
+                Arc::make_mut(manifest).on_disconnect = on_disconnect;
             }
         }
         self

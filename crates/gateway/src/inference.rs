@@ -190,6 +190,7 @@ fn job_of(
         },
         slots: SlotChoice::Engine,
         recorder,
+        on_disconnect: manifest.on_disconnect,
         upload: None,
     })
 }
@@ -211,7 +212,7 @@ pub(crate) async fn answer(
     let reply = Box::pin(async move {
         // Until the lease is asked for, the model stays wanted by this.
         let _loading = received.loading;
-        job.run(&context).await
+        job.run(context).await
     });
     loading::within(reply, after, told).await
 }

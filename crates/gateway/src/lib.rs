@@ -34,6 +34,7 @@ mod bare;
 mod body;
 mod context;
 mod control;
+mod drain;
 mod exchange;
 mod inference;
 pub mod keys;
