@@ -19,6 +19,7 @@ mod families;
 mod forms;
 mod ollama;
 mod records;
+mod rows;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
