@@ -165,6 +165,15 @@ impl Job {
             None => boxed(Replay::new(Arc::clone(&self.body), splice)),
             Some(upload) => boxed(upload.body(&self.body, splice, lease.gate())),
         };
+        self.addressed(uri, body)
+    }
+
+    /// The same to an engine of which nothing is leased.
+    pub(crate) fn plain_request(&self, uri: Uri) -> Request<ReplyBody> {
+        self.addressed(uri, boxed(Replay::new(Arc::clone(&self.body), &self.splice)))
+    }
+
+    fn addressed(&self, uri: Uri, body: ReplyBody) -> Request<ReplyBody> {
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
