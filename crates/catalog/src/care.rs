@@ -1,4 +1,5 @@
-//! `[breaker]` and `[health]`: when starts are given up for a while, and when an engine that is ready is.
+//! `[breaker]` and `[health]`: when starts are given up for a while, and when an engine that is ready is. And what becomes
+//! of work whose client has gone.
 use crate::form;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,17 @@ pub struct BreakerSettings {
     /// Nothing is started for so long then; requests are answered with 503 (60 s).
     #[serde(with = "form::SomeTime")]
     pub pause: Duration,
+}
+
+/// What becomes of an engine's reply when its client has gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDisconnect {
+    /// Its connection is closed, which frees the slot at once.
+    #[default]
+    Abort,
+    /// It is read to its end, for `limits.first_result` at most: the engine cannot bear an abort.
+    Drain,
 }
 
 /// When an engine that is ready is asked whether it serves, and when it is stopped because it does not.

@@ -76,8 +76,8 @@ impl Catalog {
         faults
     }
 
-    /// The same with what `config` says of engines on this machine in their manifests: where the program is, and whether
-    /// they are held to a sandbox.
+    /// The same with what `config` says of engines on this machine in their manifests: where the program is, whether they
+    /// are held to a sandbox, and whether they can bear that a client goes.
     #[must_use]
     pub fn configured_by(mut self, config: &Config) -> Self {
         for (name, settings) in &config.engines {
@@ -85,6 +85,9 @@ impl Catalog {
             manifest.program.configured.clone_from(&settings.program);
             if settings.sandbox == Confinement::Off {
                 manifest.sandbox = None;
+            }
+            if let Some(on_disconnect) = settings.on_disconnect {
+                manifest.on_disconnect = on_disconnect;
             }
         }
         self

@@ -4,7 +4,7 @@
 use crate::{
     Catalog, ConfigError, Confinement, Fault, Listen,
     capacity::{Capacity, Device, check_devices},
-    care::{BreakerSettings, HealthSettings},
+    care::{BreakerSettings, HealthSettings, OnDisconnect},
     document::{Origin, Step},
     external::{External, Protect, check_external},
     form,
@@ -365,6 +365,8 @@ pub struct EngineSettings {
     pub program: Option<PathBuf>,
     /// Whether it is held to the sandbox of its manifest (`on`).
     pub sandbox: Confinement,
+    /// What becomes of a reply when its client has gone, instead of what its manifest says.
+    pub on_disconnect: Option<OnDisconnect>,
     /// Where this was written.
     #[serde(skip)]
     pub(crate) origin: Origin,

@@ -51,7 +51,7 @@ mod usage;
 
 pub use beside::{DraftModel, SideFile, tensors_that_stay};
 pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShape, OnCpuFallback, Spillover};
-pub use care::{BreakerSettings, HealthSettings};
+pub use care::{BreakerSettings, HealthSettings, OnDisconnect};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
     Abandon, Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,

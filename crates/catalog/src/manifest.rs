@@ -3,7 +3,7 @@
 //! What the file says is checked when it is read: expressions compile, placeholders exist, the argument list names the
 //! address the engine is to serve on, and nothing that must not reach an engine is on its allow-lists.
 use crate::{
-    Arg, Capability, ConfigError, Fault, RefusedArg, Template,
+    Arg, Capability, ConfigError, Fault, OnDisconnect, RefusedArg, Template,
     document::{Origin, Step},
     names::nearest,
     quantity::{self, checked},
@@ -95,6 +95,9 @@ pub struct Manifest {
     pub session_state: Option<StateCalls>,
     /// What it may do to the machine, where the kernel has Landlock; without it, what its user may.
     pub sandbox: Option<Sandbox>,
+    /// What becomes of a reply when its client has gone (`abort`).
+    #[serde(default)]
+    pub on_disconnect: OnDisconnect,
     /// The requests that a caller with the right to inference may send it.
     pub paths: Vec<PathRule>,
     /// Headers of requests that it may see beside those that every engine may.

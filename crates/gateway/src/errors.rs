@@ -350,7 +350,7 @@ impl std::fmt::Display for Awaited {
 pub(crate) mod tests {
     use super::*;
 
-    pub(super) fn one_of_each() -> Vec<(Failure, u16, &'static str)> {
+    pub(crate) fn one_of_each() -> Vec<(Failure, u16, &'static str)> {
         let text = || "why".to_owned();
         let start = |class| Failure::StartFailed { class, message: text() };
         vec![
@@ -391,6 +391,8 @@ pub(crate) mod tests {
             (Failure::UnsupportedMedia("gzip"), 415, "unsupported_media_type"),
             (Failure::OriginNotAllowed(text()), 403, "origin_not_allowed"),
             (Failure::HostNotAllowed(text()), 403, "host_not_allowed"),
+            (Failure::InvalidKey("no"), 401, "invalid_key"),
+            (Failure::RateLimited { why: "too many", seconds: 3 }, 429, "rate_limited"),
             (Failure::NotAllowed("no"), 403, "not_allowed"),
             (Failure::NotFound { path: text(), hint: "" }, 404, "not_found"),
             (Failure::MethodNotAllowed { path: text(), allow: "POST" }, 405, "method_not_allowed"),

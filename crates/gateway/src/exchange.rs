@@ -11,6 +11,7 @@ use crate::{
     bare::without_usage,
     body::{ReplyBody, boxed, full},
     context::Context,
+    drain::to_the_end,
     errors::{Awaited, Failure},
     family::{Caller, ErrorForm},
     headers,
@@ -28,6 +29,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response};
 use hyper::body::Incoming;
+use motorpool_catalog::OnDisconnect;
 use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
@@ -50,6 +52,8 @@ pub(crate) struct Job {
     pub(crate) caller: Caller,
     pub(crate) asker: Asker,
     pub(crate) recorder: Recorder,
+    /// Whether the engine bears that its client goes.
+    pub(crate) on_disconnect: OnDisconnect,
     /// The rest of a form, of which `body` is the beginning; it is sent once.
     pub(crate) upload: Option<Upload>,
     /// Who says which slot of its engine is used.
@@ -78,20 +82,21 @@ enum Attempt {
 }
 
 impl Job {
-    /// The reply, or why there is none. Dropping the future takes back whatever was begun.
-    pub(crate) async fn run(&self, context: &Context) -> Result<Response<ReplyBody>, Failure> {
-        match self.attempt(context).await {
+    /// The reply, or why there is none. Dropping the future takes back whatever was begun, if the engine bears that.
+    pub(crate) async fn run(self, context: Arc<Context>) -> Result<Response<ReplyBody>, Failure> {
+        let job = Arc::new(self);
+        match job.attempt(&context).await {
             Ok(response) => Ok(response),
             Err(Attempt::Failed(failure)) => Err(failure),
-            Err(Attempt::Died(failure)) if self.upload.is_some() => Err(failure),
+            Err(Attempt::Died(failure)) if job.upload.is_some() => Err(failure),
             Err(Attempt::Died(failure)) => {
-                tracing::warn!(model = %self.model, request = self.asker.holder.request, %failure, "retried once");
-                self.attempt(context).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
+                tracing::warn!(model = %job.model, request = job.asker.holder.request, %failure, "retried once");
+                job.attempt(&context).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
             }
         }
     }
 
-    async fn attempt(&self, context: &Context) -> Result<Response<ReplyBody>, Attempt> {
+    async fn attempt(self: &Arc<Self>, context: &Arc<Context>) -> Result<Response<ReplyBody>, Attempt> {
         let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
         let waiting = context.meters.wait();
         let (lease, loaded_within) = match context.handle.acquire(ask).await {
@@ -102,6 +107,23 @@ impl Job {
                 return Err(Attempt::Failed(failure));
             }
         };
+        if self.on_disconnect == OnDisconnect::Abort {
+            return self.exchange(context, lease, loaded_within).await;
+        }
+        let within = context.settings.limits.first_result;
+        let (job, context) = (Arc::clone(self), Arc::clone(context));
+        let exchange = async move { job.exchange(&context, lease, loaded_within).await };
+        let broken = || Err(Attempt::Failed(Failure::Internal("an exchange broke off")));
+        to_the_end(exchange, within).await.unwrap_or_else(broken)
+    }
+
+    /// From a lease to the reply.
+    async fn exchange(
+        &self,
+        context: &Context,
+        lease: Lease,
+        loaded_within: Duration,
+    ) -> Result<Response<ReplyBody>, Attempt> {
         let to = (lease.spawn(), lease.endpoint());
         let often = if self.upload.is_some() { Often::Once } else { Often::OnceMore };
         let request = |uri| self.request(uri, &lease);
@@ -146,6 +168,15 @@ impl Job {
             None => boxed(Replay::new(Arc::clone(&self.body), splice)),
             Some(upload) => boxed(upload.body(&self.body, splice, lease.gate())),
         };
+        self.addressed(uri, body)
+    }
+
+    /// The same to an engine of which nothing is leased.
+    pub(crate) fn plain_request(&self, uri: Uri) -> Request<ReplyBody> {
+        self.addressed(uri, boxed(Replay::new(Arc::clone(&self.body), &self.splice)))
+    }
+
+    fn addressed(&self, uri: Uri, body: ReplyBody) -> Request<ReplyBody> {
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;

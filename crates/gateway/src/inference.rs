@@ -1,5 +1,6 @@
 //! Requests that a model answers: by the table of paths, and by `/m/`.
 use crate::{
+    aside,
     asker::Asker,
     assemble::{Kind, PLAIN_MEMBERS, can_assemble},
     body::ReplyBody,
@@ -12,7 +13,7 @@ use crate::{
     models::Standing,
     multipart::boundary_of,
     ollama::{self, Call},
-    outside::{self, Chosen},
+    outside::{self, Chosen, Foreign},
     raw,
     receive::{Expected, Form, Received, check_coding, check_purpose, receive},
     route::{Served, Way},
@@ -21,7 +22,7 @@ use crate::{
     upload,
     usage::Recorder,
 };
-use http::{HeaderMap, HeaderValue, Request, Response, header, request};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request};
 use hyper::body::Incoming;
 use motorpool_catalog::{Capability, Manifest, Model, Parameters, ReportKind};
 use motorpool_pool::SlotChoice;
@@ -84,6 +85,9 @@ pub(crate) async fn by_table(
     }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
+    if served.way == Way::Aside {
+        return aside::ask(context, &job).await;
+    }
     job.reply = match assembled {
         Some(kind) => Reply::Assembled(kind),
         None if counts_only_when_asked => Reply::WithoutUsage,
@@ -91,7 +95,7 @@ pub(crate) async fn by_table(
     };
     let after = match served.way {
         Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
-        Way::Form | Way::Translated(_) | Way::Whole | Way::Counted => CommitAfter::Never,
+        Way::Form | Way::Translated(_) | Way::Whole | Way::Counted | Way::Aside => CommitAfter::Never,
     };
     answer(context, job, received, after).await
 }
@@ -136,6 +140,9 @@ pub(crate) async fn by_path(
 ) -> Result<Response<ReplyBody>, Failure> {
     let (head, body) = request.into_parts();
     refuse_upgrade(&head.headers)?;
+    if let Some(there) = outside::in_path(context, rest).filter(|_| head.method == Method::POST) {
+        return by_foreign_path(context, there, (head, body), id).await;
+    }
     let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
     let model = raw.model;
     let by_header = model_header(&head.headers)?;
@@ -165,6 +172,27 @@ pub(crate) async fn by_path(
     answer(context, job, received, after).await
 }
 
+/// Asks somebody else's server, whose model a raw path names.
+async fn by_foreign_path(
+    context: &Arc<Context>,
+    (foreign, served): (Foreign, &'static Served),
+    (head, body): (request::Parts, Incoming),
+    id: Id<'_>,
+) -> Result<Response<ReplyBody>, Failure> {
+    let by_header = model_header(&head.headers)?;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    asker.check_names(&foreign.names(context))?;
+    let name = foreign.qualified();
+    let (purpose, listed) = (served.purpose, PLAIN_MEMBERS);
+    let expected = Expected { form: Form::Routed, model: Some(&name), purpose, listed, asker: &asker };
+    let received = receive(context, &head.headers, body, &expected).await?;
+    let found = received.found.clone().unwrap_or_default();
+    // A name that means nothing here may be that server's own spelling.
+    let other = found.model().filter(|name| context.mean(name).is_ok());
+    context.choose_any([name.as_str()].into_iter().chain(by_header).chain(other).collect()).await?;
+    outside::by_table(context, foreign, (served, head), (received, asker)).await
+}
+
 fn job_of(
     head: &request::Parts,
     to: (&Arc<Model>, &Arc<Manifest>),
@@ -192,6 +220,7 @@ fn job_of(
         },
         slots: SlotChoice::Engine,
         recorder,
+        on_disconnect: manifest.on_disconnect,
         upload: None,
     })
 }
@@ -213,7 +242,7 @@ pub(crate) async fn answer(
     let reply = Box::pin(async move {
         // Until the lease is asked for, the model stays wanted by this.
         let _loading = received.loading;
-        job.run(&context).await
+        job.run(context).await
     });
     loading::within(reply, after, told).await
 }

@@ -17,6 +17,7 @@
 //!   that waits long is begun with comments.
 //! * The body of a request is kept until the first byte of its reply, and goes again, byte for byte, when the engine died.
 //! * The lease lies in the reply's body: whoever drops that, for whatever reason, has given it back.
+mod aside;
 mod asker;
 pub mod assemble;
 pub mod errors;
@@ -35,6 +36,7 @@ mod bare;
 mod body;
 mod context;
 mod control;
+mod drain;
 mod exchange;
 mod history;
 mod inference;

@@ -7,6 +7,7 @@
 //! in the configuration that has it, what an alias of ours with a `*` takes. `server/name` means that server's model, and
 //! `server` alone its default one.
 mod exchange;
+mod path;
 mod rows;
 mod watch;
 
@@ -15,6 +16,7 @@ pub(crate) use exchange::by_table;
 use motorpool_catalog::{External, Model, Prefer};
 use motorpool_external::residency::{Owner, Resident, Seen, Used};
 use motorpool_pool::Refusal;
+pub(crate) use path::take_apart as in_path;
 pub(crate) use rows::{Listed, listed, row, standing};
 use std::{sync::Arc, time::Duration};
 pub use watch::Watch;
@@ -98,6 +100,11 @@ impl Foreign {
     pub(crate) fn names(&self, context: &Context) -> Vec<String> {
         let bare = matches!(context.mean(&self.wire), Ok(Chosen::Foreign(other)) if other.is(self));
         bare.then(|| self.wire.clone()).into_iter().chain([self.qualified()]).collect()
+    }
+
+    /// Whether its server was seen to have it.
+    fn is_seen(&self) -> bool {
+        self.outside.find(&self.wire).is_some()
     }
 
     /// Whether two mean one model of one server.

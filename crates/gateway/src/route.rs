@@ -67,6 +67,8 @@ pub(crate) enum Way {
     Whole,
     /// The same, and so little work that nothing is loaded for it before other things.
     Counted,
+    /// The same, about a reply that an engine makes: it takes no slot.
+    Aside,
 }
 
 impl Served {
@@ -74,7 +76,7 @@ impl Served {
     pub(crate) const fn kind(&self) -> Option<Kind> {
         match self.way {
             Way::Assembled(kind) => Some(kind),
-            Way::Form | Way::Translated(_) | Way::Streamed | Way::Whole | Way::Counted => None,
+            Way::Form | Way::Translated(_) | Way::Streamed | Way::Whole | Way::Counted | Way::Aside => None,
         }
     }
 }
@@ -123,7 +125,7 @@ const SERVED: &[Served] = &[
     row("/v1/images/edits", Family::OpenAi, IMAGES, Way::Form),
     row("/v1/images/variations", Family::OpenAi, IMAGES, Way::Form),
     // Asks an engine about a reply that it makes.
-    row("/v1/chat/completions/control", Family::OpenAi, CHAT, Way::Whole),
+    row("/v1/chat/completions/control", Family::OpenAi, CHAT, Way::Aside),
     row("/api/chat", Family::Ollama, CHAT, Way::Translated(Call::Chat)),
     row("/api/generate", Family::Ollama, CHAT, Way::Translated(Call::Generate)),
     row("/api/embed", Family::Ollama, EMBEDDINGS, Way::Translated(Call::Embed)),
@@ -182,9 +184,14 @@ const NOT_OFFERED: &[&str] = &[
     "/v1/videos",
 ];
 
+/// The row of `path`, if a model answers it.
+pub(crate) fn served_at(path: &str) -> Option<&'static Served> {
+    SERVED.iter().find(|served| served.path == path)
+}
+
 /// What `path` is for whichever method, and the methods it takes.
 fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
-    if let Some(served) = SERVED.iter().find(|served| served.path == path) {
+    if let Some(served) = served_at(path) {
         return Some((Route::Inference(served), POST));
     }
     Some(match path {
@@ -263,7 +270,7 @@ fn is_part_of(path: &str, known: &str) -> bool {
 
 /// The family that answers under this path, errors included.
 pub(crate) fn family_of(path: &str) -> Family {
-    let served = SERVED.iter().find(|served| served.path == path).map(|served| served.family);
+    let served = served_at(path).map(|served| served.family);
     let begins = || BEGINNINGS.iter().find(|(known, _)| is_part_of(path, known)).map(|(_, family)| *family);
     served.or_else(begins).unwrap_or(Family::OpenAi)
 }
@@ -321,7 +328,7 @@ mod tests {
             ("POST", "/api/models/unload/org%2Fm", Ok("Control(UnloadNamed(Some(\"org%2Fm\")))")),
             ("GET", "/logs/stream/m", Ok("Control(Follow(Some(\"m\")))")),
             ("GET", "/models/sse", Err("not_supported")),
-            ("POST", "/v1/chat/completions/control", Ok("OpenAi Whole")),
+            ("POST", "/v1/chat/completions/control", Ok("OpenAi Aside")),
             ("POST", "/slots/0", Err("not_supported")),
             ("POST", "/api/chat", Ok("Ollama Translated(Chat)")),
             ("GET", "/api/tags", Ok("Ollama(Tags)")),

@@ -20,6 +20,7 @@ mod forms;
 mod ollama;
 mod page;
 mod records;
+mod rows;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},

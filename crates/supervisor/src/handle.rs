@@ -206,6 +206,11 @@ impl PoolHandle {
         Some(lease)
     }
 
+    /// The engines of the model that serve just now. Nothing is leased by that: each may end at any moment.
+    pub fn serving(&self, model: &ModelId) -> Vec<Arc<Grant>> {
+        self.shared.warm.load().get(model).cloned().unwrap_or_default()
+    }
+
     /// Makes the model resident, without a lease. Dropping the future cancels.
     pub async fn load(&self, model: ModelId) -> Result<EngineKey, Refusal> {
         self.make_resident(Ask::resident(model)).await

@@ -6,11 +6,13 @@
 //!                                                                    # share reading exit: graphics cards, of a fake driver
 //!                                                                    # trees: how soon an end is noticed, a tree gone
 //!                                                                    # learned: how near a plan is after one load
+//!                                                                    # gone: how soon a slot is free behind a client
 //! ```
 //!
-//! What is compared is measured in turns in one run. The time of a warm acquire is measured by criterion:
+//! What serving costs beside the engine itself is measured by `motorpool bench`. What is compared is measured in turns in one run. The time of a warm acquire is measured by criterion:
 //! `cargo bench -p motorpool-pool --bench gate`, `cargo bench -p motorpool-supervisor`.
 mod cards;
+mod gone;
 mod learned;
 mod trees;
 
@@ -59,6 +61,9 @@ async fn main() {
     }
     if is_wanted("trees") {
         trees::trees().await;
+    }
+    if is_wanted("gone") {
+        gone::gone().await;
     }
     if is_wanted("share") {
         cards::share().await;

@@ -10,6 +10,7 @@ mod commands;
 mod crash;
 mod cycles;
 mod denial;
+mod drained;
 mod encrypted;
 mod errors;
 mod failing;

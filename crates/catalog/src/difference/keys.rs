@@ -80,7 +80,7 @@ impl Changes {
     pub fn of_manifests(old: &Manifest, new: &Manifest) -> Self {
         let mut changes = Self::default();
         compare!(changes, "", (old, new): Manifest {
-            live: [refused_args, paths, headers],
+            live: [refused_args, paths, headers, on_disconnect],
             launch: [
                 transport, args, env_allow, env_set, ready, probes, stop, progress, slots, session_state, sandbox
             ],
@@ -166,7 +166,11 @@ impl Changes {
             let of = |config: &Config| config.engines.get(name).unwrap_or(&silent).clone();
             let (before, after) = (of(old), of(new));
             let mut changes = Self::default();
-            compare!(changes, "", (&before, after): EngineSettings { launch: [program, sandbox], apart: [origin], });
+            compare!(changes, "", (&before, after): EngineSettings {
+                live: [on_disconnect],
+                launch: [program, sandbox],
+                apart: [origin],
+            });
             self.0.extend(changes.0.into_iter().map(|(key, effect)| (format!("engine.{name}.{key}"), effect)));
         }
     }

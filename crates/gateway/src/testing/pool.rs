@@ -22,7 +22,7 @@ pub(crate) const SLOT: u32 = 3;
 #[derive(Debug)]
 enum Order {
     /// The engine of every lease ends so.
-    Crash(FailureClass),
+    End(StopReason, FailureClass),
     /// An answer takes so long.
     Take(Duration),
     /// From now on it does this.
@@ -80,7 +80,11 @@ impl Pool {
     }
 
     pub(crate) fn crashes(&self, class: FailureClass) {
-        self.order(Order::Crash(class));
+        self.order(Order::End(StopReason::Crash, class));
+    }
+
+    pub(crate) fn stops(&self, reason: StopReason) {
+        self.order(Order::End(reason, FailureClass::Killed));
     }
 
     pub(crate) fn takes(&self, time: Duration) {
@@ -139,7 +143,7 @@ impl Keeper {
                 biased;
                 Some(next) = self.told.recv() => {
                     match next {
-                        Order::Crash(class) => self.detached.remember(ended(self.grant.spawn, class)),
+                        Order::End(reason, class) => self.detached.remember(ended(self.grant.spawn, (reason, class))),
                         Order::Take(time) => delay = time,
                         Order::Do(next) => deed = next,
                     }
@@ -182,7 +186,7 @@ impl Keeper {
     }
 }
 
-fn ended(spawn: Spawn, class: FailureClass) -> ExitRecord {
+fn ended(spawn: Spawn, (reason, class): (StopReason, FailureClass)) -> ExitRecord {
     ExitRecord {
         plan: None,
         spawn,
@@ -191,7 +195,7 @@ fn ended(spawn: Spawn, class: FailureClass) -> ExitRecord {
         ended_at: Now::ZERO,
         code: None,
         signal: None,
-        reason: StopReason::Crash,
+        reason,
         class: Some(class),
         ever_ready: true,
         tail: vec![],

@@ -4,7 +4,7 @@ use motorpool_pool::{Denial, Excess, Host, Proof, Refusal, RefusedContext, Start
 use motorpool_vocab::{Bytes, Claim, EngineKey, ModelId};
 
 /// A path of each family that streams, and its own frame of an error.
-const STREAMING: [(&str, &str); 4] = [
+pub(super) const STREAMING: [(&str, &str); 4] = [
     (CHAT, "data: "),
     ("/v1/responses", "event: error\ndata: "),
     ("/v1/messages", "event: error\ndata: "),
@@ -12,11 +12,11 @@ const STREAMING: [(&str, &str); 4] = [
 ];
 
 const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
-const ASK: &str = "x-request-id: req_7\r\n";
+pub(super) const ASK: &str = "x-request-id: req_7\r\n";
 
 /// Our code for an error document's or event's failure, by the words of the path's family; the whole form is compared
 /// where it is made, in `errors::form`.
-fn assert_told(path: &str, told: &Value, (status, code, sequence): (u64, &str, u64)) {
+pub(super) fn assert_told(path: &str, told: &Value, (status, code, sequence): (u64, &str, u64)) {
     match path {
         "/v1/messages" => {
             assert_eq!((&told["type"], &told["request_id"]), (&json!("error"), &json!("req_7")), "{told}");
@@ -31,7 +31,7 @@ fn assert_told(path: &str, told: &Value, (status, code, sequence): (u64, &str, u
 }
 
 /// The last event of a stream, its frame taken off.
-fn last_event(body: &str, frame: &str) -> Value {
+pub(super) fn last_event(body: &str, frame: &str) -> Value {
     let event = body.trim_end().rsplit("\n\n").next().expect("an event");
     let data = event.strip_prefix(frame).unwrap_or_else(|| panic!("{frame:?} before {event:?}"));
     serde_json::from_str(data).expect("JSON")
@@ -127,10 +127,10 @@ async fn a_body_is_asked_for_only_once_its_length_has_passed() {
 }
 
 /// A refusal, its status and its code.
-type Row = (fn() -> Refusal, u16, &'static str);
+pub(super) type Row = (fn() -> Refusal, u16, &'static str);
 
 /// What the pool may answer, and how clients hear of it.
-fn refusals() -> Vec<Row> {
+pub(super) fn refusals() -> Vec<Row> {
     fn key() -> EngineKey {
         "llama-server:m:0".parse().expect("a key")
     }
@@ -156,6 +156,20 @@ fn refusals() -> Vec<Row> {
         (|| failed(FailureClass::ModelCorrupt), 500, "engine_start_failed"),
         (|| failed(FailureClass::DeviceLost), 503, "device_lost"),
         (|| Refusal::Evicted(key()), 503, "evicted"),
+        (|| Refusal::Retired, 503, "shutting_down"),
+        (
+            || Refusal::GpuPaused { key: key(), happened: "now".into(), signature: "x".into(), within: WITHIN },
+            503,
+            "gpu_paused",
+        ),
+        (
+            || {
+                let fault = StartFault { class: FailureClass::Killed, message: "why".into(), tail: vec![] };
+                Refusal::BreakerOpen { key: key(), fault, retry_in: WITHIN }
+            },
+            503,
+            "breaker_open",
+        ),
         (|| Refusal::ShuttingDown, 503, "shutting_down"),
     ]
 }

@@ -33,3 +33,29 @@ async fn where_nobody_listens_there_is_no_reply() {
     });
     assert!(matches!(sent.await, Err(SendError::Connect(_))));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_does_not_accept_is_given_five_seconds() {
+    // A queue that is full: the kernel lets further clients wait.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    let listener = socket.listen(0).expect("it listens");
+    let address = listener.local_addr().expect("bound");
+    let mut queued = Vec::new();
+    while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+        queued.push(stream);
+    }
+    let limits = motorpool_catalog::Limits::default();
+    let upstream = Upstream::new(limits.connect, limits.first_result);
+    let began = tokio::time::Instant::now();
+    let request = |uri| {
+        let mut request = Request::new(crate::body::empty());
+        *request.uri_mut() = uri;
+        request
+    };
+    let sent = upstream.send((Spawn(1), &Endpoint::Tcp(address.port())), ("/", Often::OnceMore), request).await;
+    let within = Duration::from_secs(5);
+    assert!(matches!(sent, Err(SendError::Timeout(Awaited::Connection, after)) if after == within), "{sent:?}");
+    let waited = began.elapsed();
+    assert!(within <= waited && waited < within + Duration::from_secs(1), "{waited:?}");
+}
