@@ -78,6 +78,7 @@ mod replica;
 mod room;
 mod serve;
 mod session;
+mod shut;
 mod sight;
 pub mod sim;
 mod slot;

@@ -23,6 +23,7 @@ mod queues;
 mod reclaims;
 mod replicas;
 mod restless;
+mod shut;
 mod slots;
 mod traces;
 mod world;
