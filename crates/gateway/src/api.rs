@@ -3,6 +3,7 @@
 //! Served at every address to our own pages and to programs, and on the control socket; `shutdown` only there. Errors
 //! have OpenAI's shape, so that one client reads both.
 mod denials;
+mod drain;
 mod events;
 mod log;
 mod plan;
@@ -72,7 +73,13 @@ pub(crate) fn router(context: Arc<Context>) -> Router {
         .route("/engines/{key}", get(one_engine))
         .route("/engines/{key}/load", post(load_engine))
         .route("/engines/{key}/unload", post(unload_engine))
+        .route("/engines/{key}/drain", post(drain::engine))
+        .route("/engines/{key}/restart", post(drain::restart_engine))
+        .route("/engines/{key}/reset", post(reset_engine))
         .route("/engines/{key}/logs", get(log_of_engine))
+        .route("/models/{id}/drain", post(drain::model))
+        .route("/models/{id}/restart", post(drain::restart_model))
+        .route("/requests/{id}/cancel", post(queue::cancel_request))
         .route("/queue", get(queue::list))
         .route("/queue/{id}/cancel", post(queue::cancel))
         .route("/queue/{id}/move", post(queue::shift))
@@ -240,6 +247,13 @@ struct Reset {
 
 async fn reset_model(State(context): Shared, name: Name) -> Result<Json<Reset>, Refused> {
     let model = model_of(&context, name)?;
+    Ok(reset(&context, Some(model.id.clone())).await)
+}
+
+/// Failures count by engine, and what they were made of is the model's: all of it is forgotten.
+async fn reset_engine(State(context): Shared, name: Name) -> Result<Json<Reset>, Refused> {
+    let key = key_of(name)?;
+    let model = context.catalog.model(key.model()).ok_or_else(|| no_engine(&key))?;
     Ok(reset(&context, Some(model.id.clone())).await)
 }
 

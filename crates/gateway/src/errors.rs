@@ -112,6 +112,9 @@ pub enum Failure {
     /// Somebody unloaded it by force.
     #[error("{0}")]
     Evicted(String),
+    /// An operator has drained it.
+    #[error("{0}")]
+    Drained(String),
     /// It cannot be killed.
     #[error("engine {0} cannot be killed; it stays charged")]
     EngineStuck(String),
@@ -283,6 +286,7 @@ impl Failure {
             Self::EngineSaid { status, .. } => (status.as_u16(), "engine_error", SERVER, None, Now),
             Self::EngineTimeout { .. } => (504, "engine_timeout", SERVER, None, Now),
             Self::Evicted(_) => (503, "evicted", SERVER, None, After(1)),
+            Self::Drained(_) => (503, "drained", SERVER, None, After(30)),
             Self::EngineStuck(_) => (500, "engine_stuck", SERVER, None, Never),
             Self::WillNotFit(_) => (503, "will_not_fit", SERVER, None, After(10)),
             Self::ResidencyBusy(_) => (503, "residency_busy", SERVER, None, After(5)),
@@ -379,6 +383,7 @@ pub(crate) mod tests {
                 "engine_timeout",
             ),
             (Failure::Evicted(text()), 503, "evicted"),
+            (Failure::Drained(text()), 503, "drained"),
             (Failure::WillNotFit(text()), 503, "will_not_fit"),
             (Failure::ResidencyBusy(text()), 503, "residency_busy"),
             (Failure::ExternalFailed(text()), 502, "external_failed"),

@@ -82,6 +82,9 @@ mod tests {
             ("GET", "/api/motorpool/v1/status", Need::See, Area::Management),
             ("POST", "/api/motorpool/v1/plan", Need::See, Area::Management),
             ("POST", "/api/motorpool/v1/models/a/load", Need::Change, Area::Management),
+            ("POST", "/api/motorpool/v1/engines/e:a:0/drain", Need::Change, Area::Management),
+            ("POST", "/api/motorpool/v1/models/a/restart", Need::Change, Area::Management),
+            ("POST", "/api/motorpool/v1/requests/req_1/cancel", Need::Change, Area::Management),
         ] {
             let method = method.parse().expect("a method");
             assert_eq!((need_of(&method, path), area_of(path)), (need, area), "{method} {path}");

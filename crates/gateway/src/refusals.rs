@@ -32,6 +32,7 @@ pub(crate) fn failure_of(refusal: Refusal) -> Failure {
             Failure::BreakerOpen { message, seconds }
         }
         Refusal::Evicted(_) => Failure::Evicted(message),
+        Refusal::Drained(_) => Failure::Drained(message),
         Refusal::Retired | Refusal::ShuttingDown => Failure::ShuttingDown,
     }
 }
@@ -130,6 +131,7 @@ mod tests {
             (tripped(41), 503, "breaker_open", Retry::After(41)),
             (tripped(0), 503, "breaker_open", Retry::After(1)),
             (Refusal::Evicted(key()), 503, "evicted", Retry::After(1)),
+            (Refusal::Drained(key()), 503, "drained", Retry::After(30)),
             (Refusal::Retired, 503, "shutting_down", Retry::After(5)),
             (Refusal::ShuttingDown, 503, "shutting_down", Retry::After(5)),
         ] {

@@ -1,6 +1,8 @@
 //! The command line.
+#[cfg(feature = "top")]
+use crate::commands::Top;
 use crate::{
-    commands::{Completions, Config, Man, bench::Bench, model::Command as Model},
+    commands::{Cancel, Completions, Config, Drain, Man, Restart, bench::Bench, model::Command as Model},
     exit::{Exit, Failure},
     out::{Form, Out},
     remote::Remote,
@@ -84,6 +86,18 @@ pub(crate) enum Command {
     /// and is started anew at its next use. A file that is wrong changes nothing. SIGHUP does the same, and `watch = true` in
     /// [server] does it whenever a file changes.
     Reload,
+    /// Take an engine out of use, or all of a model: it takes no requests until it is loaded or reset
+    ///
+    /// What it serves comes to its end, however long that takes; then it stops. `unload` gives up after `drain_wait`, and the
+    /// next request starts the engine again; after this one nothing does.
+    Drain(Drain),
+    /// Stop a model's engines after the requests that they serve, and make them ready again
+    Restart(Restart),
+    /// Take a request that waits out of its queue, by its number or its name
+    Cancel(Cancel),
+    /// Watch the pool in the terminal: memory, engines, requests, events; move, unload and drain
+    #[cfg(feature = "top")]
+    Top(Top),
     /// Forget failed starts, of one model or of all, so that they are tried again
     ///
     /// What must fail again is not started again until its file, its engine or its catalog entry changes; what fails too
@@ -172,12 +186,17 @@ impl Command {
             | Self::Load(_)
             | Self::Unload(_)
             | Self::Reload
+            | Self::Drain(_)
+            | Self::Restart(_)
+            | Self::Cancel(_)
             | Self::Reset(_)
             | Self::Queue { .. }
             | Self::Residency { .. }
             | Self::Events(_)
             | Self::Usage(_)
             | Self::Logs(_) => false,
+            #[cfg(feature = "top")]
+            Self::Top(_) => false,
         }
     }
 }

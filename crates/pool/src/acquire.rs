@@ -17,6 +17,10 @@ impl Pool {
         let Some(entry) = self.route(now, &ask) else {
             return self.act(Action::Refuse { id, refusal: Refusal::UnknownModel(ask.model) });
         };
+        let entry = match self.admitting(now, entry, &ask) {
+            Ok(entry) => entry,
+            Err(refusal) => return self.act(Action::Refuse { id, refusal }),
+        };
         let crowded = self.crowded(&ask).or_else(|| self.crowded_by_its_own(&ask));
         let has_slot = self.entries[entry].serving().is_some_and(|s| s.gate.granted() < s.gate.width());
         if let Some(refusal) = crowded.clone().filter(|_| !has_slot) {

@@ -54,20 +54,20 @@ impl Pool {
         }
     }
 
-    fn stop_for(&mut self, now: Now, entry: EntryId, id: RequestId) {
+    pub(crate) fn stop_for(&mut self, now: Now, entry: EntryId, id: RequestId) {
         let Some(spawn) = self.entries[entry].spawn() else { return };
         self.tear_down(now, entry, StopReason::User);
         self.join_teardown(spawn, id);
     }
 
-    fn join_teardown(&mut self, spawn: Spawn, id: RequestId) {
+    pub(crate) fn join_teardown(&mut self, spawn: Spawn, id: RequestId) {
         if let Some(teardown) = self.teardowns.get_mut(&spawn) {
             teardown.askers.push(id);
         }
     }
 
     /// Nothing of `entry` runs; its bytes may not be back.
-    fn join_reclaim(&mut self, entry: EntryId, id: RequestId) {
+    pub(crate) fn join_reclaim(&mut self, entry: EntryId, id: RequestId) {
         match self.reclaims.all.values_mut().rev().find(|reclaim| reclaim.entry == entry) {
             Some(reclaim) => reclaim.askers.push(id),
             None => self.reply(id, Answer::NotResident),
@@ -76,6 +76,7 @@ impl Pool {
 
     /// The operator is gone and wants no answer; what was begun for them goes on.
     pub(crate) fn forget_operator(&mut self, now: Now, id: RequestId) {
+        self.forget_drain(id);
         self.forget_asker(now, id);
         let stopping = self.teardowns.values_mut().map(|t| &mut t.askers);
         let gone = self.reclaims.all.values_mut().map(|r| &mut r.askers);
@@ -87,7 +88,7 @@ impl Pool {
     }
 
     /// What only this operator wanted drained is not drained any more.
-    fn forget_asker(&mut self, now: Now, id: RequestId) {
+    pub(crate) fn forget_asker(&mut self, now: Now, id: RequestId) {
         let drained: Vec<_> = self.by_spawn.values().copied().collect();
         for entry in drained {
             let Some(serving) = self.entries[entry].serving_mut() else { continue };

@@ -109,7 +109,12 @@ impl Pool {
         let (target, freed) = (&self.entries[entry], self.upkeep.freed);
         let early = now < target.attempts.retry_at && target.attempts.freed == freed;
         let is_open = target.failures.breaker.open_until(now).is_some();
-        if self.is_closing() || !matches!(target.phase, Phase::Idle) || target.backoff.holds(now) || is_open {
+        if self.is_closing()
+            || self.is_drained(entry)
+            || !matches!(target.phase, Phase::Idle)
+            || target.backoff.holds(now)
+            || is_open
+        {
             return false;
         }
         if purpose != Purpose::Reconcile && (early || self.somebody_builds()) {

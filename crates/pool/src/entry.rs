@@ -4,7 +4,7 @@
 //! drain or the teardown.
 use crate::{
     Ask, BuildId, Facts, KeepAlive, Launch, RequestId, attempt::Attempts, backoff::Backoff, failure::Failures,
-    fallback::Proving, health::Health, queue::Shares, reclaim::Free, session::Slots,
+    fallback::Proving, health::Health, queue::Shares, reclaim::Free, session::Slots, shut::Admits,
 };
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
@@ -45,6 +45,8 @@ pub(crate) struct Entry {
     pub(crate) failures: Failures,
     /// Who was stopped for its build, and gets that back if it fails.
     pub(crate) owes: BTreeSet<EntryId>,
+    /// Whether an operator has drained it.
+    pub(crate) admits: Admits,
 }
 
 /// See the diagram in the crate's documentation.
@@ -278,6 +280,7 @@ impl Entry {
             backoff: Backoff::default(),
             failures: Failures::default(),
             owes: BTreeSet::new(),
+            admits: Admits::All,
         }
     }
 

@@ -341,7 +341,8 @@ impl Pool {
         let chosen = self.entries.iter().filter(|(_, e)| is_it(e.key.model())).map(|(id, _)| id);
         let mut keys = Vec::new();
         for entry in chosen.collect::<Vec<_>>() {
-            if self.trouble(now, entry).is_some() {
+            let was_drained = self.open_again(now, entry);
+            if was_drained || self.trouble(now, entry).is_some() {
                 keys.push(self.entries[entry].key.clone());
             }
             let target = &mut self.entries[entry];

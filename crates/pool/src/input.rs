@@ -215,6 +215,18 @@ pub enum Input {
         /// Whether leases are cut.
         force: Force,
     },
+    /// Take nothing new on an engine and stop it after its last lease, however late; answered by `Reply` then.
+    Drain {
+        /// The request.
+        id: RequestId,
+        /// The engine.
+        key: EngineKey,
+    },
+    /// A model is to be loaded: its engines that were drained take requests again. No answer.
+    Admit {
+        /// The model.
+        model: ModelId,
+    },
     /// Unload everything idle; answered by `Reply`.
     ReleaseIdle {
         /// The request.

@@ -81,6 +81,7 @@ mod replica;
 mod room;
 mod serve;
 mod session;
+mod shut;
 mod sight;
 pub mod sim;
 mod slot;

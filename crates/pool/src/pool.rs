@@ -226,6 +226,8 @@ impl Pool {
             Input::Gone { spawn, exit } => self.on_gone(now, spawn, exit),
             Input::UnloadIdle { id, key } => self.on_unload_idle(now, id, &key),
             Input::Evict { id, key, force } => self.on_evict(now, id, &key, force),
+            Input::Drain { id, key } => self.on_drain(now, id, &key),
+            Input::Admit { model } => self.on_admit(now, &model),
             Input::ReleaseIdle { id } => self.on_release_idle(now, id),
             Input::Shutdown { id } => self.on_shutdown(now, id),
             Input::Retire { id } => self.on_retire(now, id),

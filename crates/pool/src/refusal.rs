@@ -62,6 +62,8 @@ pub enum Refusal {
     },
     /// Somebody unloaded it by force.
     Evicted(EngineKey),
+    /// An operator has drained it.
+    Drained(EngineKey),
     /// Nothing new is taken.
     Retired,
     /// Everything is being ended.
@@ -117,6 +119,13 @@ impl fmt::Display for Refusal {
                 key.model()
             ),
             Self::Evicted(key) => write!(f, "engine {key} was unloaded by force"),
+            Self::Drained(key) => {
+                write!(
+                    f,
+                    "engine {key} was drained and takes no requests until it is loaded: `motorpool load {}`",
+                    key.model()
+                )
+            }
             Self::Retired => f.write_str("pool retired"),
             Self::ShuttingDown => f.write_str("shutting down"),
         }

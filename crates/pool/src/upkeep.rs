@@ -189,7 +189,7 @@ impl Pool {
         let is_free = |replica: &u32| {
             let entry = self.family(&model.id).and_then(|family| family.get(replica));
             entry.is_none_or(|entry| {
-                let idle = matches!(self.entries[*entry].phase, Phase::Idle);
+                let idle = matches!(self.entries[*entry].phase, Phase::Idle) && !self.is_drained(*entry);
                 idle && (purpose == Purpose::FanOut || self.may_come_back(now, *entry))
             })
         };

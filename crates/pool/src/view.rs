@@ -167,7 +167,8 @@ fn memory(pool: PoolFigures) -> MemoryView {
 /// What a view tells of the key alone.
 fn blank(entry: &Entry) -> EntryView {
     let view = EntryView::idle(entry.key.clone(), entry.created);
-    EntryView { last_use: entry.last_use, last_exit: entry.last_exit.clone(), ..view }
+    let drained = entry.admits != crate::shut::Admits::All;
+    EntryView { drained, last_use: entry.last_use, last_exit: entry.last_exit.clone(), ..view }
 }
 
 fn count(n: usize) -> u32 {

@@ -213,11 +213,13 @@ impl PoolHandle {
 
     /// Makes the model resident, without a lease. Dropping the future cancels.
     pub async fn load(&self, model: ModelId) -> Result<EngineKey, Refusal> {
+        self.admit(&model);
         self.make_resident(Ask::resident(model)).await
     }
 
     /// Makes one replica of the model resident, without a lease. Dropping the future cancels.
     pub async fn load_replica(&self, model: ModelId, replica: u32) -> Result<EngineKey, Refusal> {
+        self.admit(&model);
         self.make_resident(Ask { replica: Some(replica), ..Ask::resident(model) }).await
     }
 
@@ -237,6 +239,18 @@ impl PoolHandle {
     pub async fn evict(&self, key: EngineKey, force: Force) -> Answer {
         let id = self.number();
         self.operate(id, Input::Evict { id, key, force }).await
+    }
+
+    /// Has an engine take nothing new, and stop after its last lease, however late. Dropping the future gives it up.
+    pub async fn drain(&self, key: EngineKey) -> Answer {
+        let id = self.number();
+        self.operate(id, Input::Drain { id, key }).await
+    }
+
+    /// Engines of the model that were drained take requests again.
+    fn admit(&self, model: &ModelId) {
+        // A loop that is gone loads nothing.
+        let _ = self.inbox.send(Post::Input(Input::Admit { model: model.clone() }));
     }
 
     /// Unloads everything idle; the keys of what was busy.

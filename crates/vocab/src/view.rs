@@ -81,6 +81,8 @@ pub struct EntryView {
     pub n_drainers: u32,
     /// The engines that need its room, among them; the others are operators.
     pub drained_for: Vec<EngineKey>,
+    /// Whether an operator has drained it: it takes no requests until it is loaded.
+    pub drained: bool,
     /// When it stops for want of requests, unless one comes.
     pub unload_at: Option<Now>,
     /// Requests it serves now.
@@ -124,6 +126,7 @@ impl EntryView {
             phase: PhaseView::Idle,
             n_drainers: 0,
             drained_for: vec![],
+            drained: false,
             unload_at: None,
             leases: vec![],
             n_tickets: 0,

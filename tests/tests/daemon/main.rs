@@ -11,6 +11,7 @@ mod crash;
 mod cycles;
 mod denial;
 mod drained;
+mod drains;
 mod encrypted;
 mod errors;
 mod failing;

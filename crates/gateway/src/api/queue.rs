@@ -130,6 +130,25 @@ pub(super) async fn cancel(State(context): Shared, name: Name) -> Result<Json<Re
     answered(&context.handle.withdraw(ticket).await, ticket)
 }
 
+/// The same by the number of a request or by its name, `req_…`. One that is served is its client's to end.
+pub(super) async fn cancel_request(State(context): Shared, name: Name) -> Result<Json<Requeued>, Refused> {
+    let Path(name) = name.map_err(|e| invalid(e.body_text()))?;
+    let snapshot = context.handle.snapshot();
+    let is_it = |id: u64, holder: &Holder| holder.request == name || id.to_string() == name;
+    let waits = snapshot.entries.iter().flat_map(|entry| &entry.pending).find(|p| is_it(p.id, &p.holder));
+    if let Some(waiting) = waits {
+        let ticket = RequestId(waiting.id);
+        return answered(&context.handle.withdraw(ticket).await, ticket);
+    }
+    let is_served = snapshot.entries.iter().flat_map(|entry| &entry.leases).any(|lease| is_it(lease.id, &lease.holder));
+    let hint = if is_served {
+        "; it is served already, and ends with its client's connection"
+    } else {
+        "; it does not wait any more, or never did"
+    };
+    Err(Refused(Failure::NotFound { path: format!("request {name}"), hint }))
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {

@@ -84,6 +84,8 @@ pub(super) struct Engine {
     drainers: u32,
     /// The engines that need its room.
     drained_for: Vec<String>,
+    /// Whether an operator has drained it: it takes no requests until it is loaded.
+    drained: bool,
     /// When it stops unless a request comes.
     unload_in_ms: Option<u64>,
     reserved_bytes: u64,
@@ -296,6 +298,7 @@ impl Engine {
             frames: None,
             drainers: entry.n_drainers,
             drained_for: entry.drained_for.iter().map(ToString::to_string).collect(),
+            drained: entry.drained,
             unload_in_ms: entry.unload_at.map(|then| millis(then.since(at))),
             reserved_bytes: entry.reserved.get(),
             planned_bytes: entry.planned.get(),

@@ -24,6 +24,7 @@ mod reclaims;
 mod reload;
 mod replicas;
 mod restless;
+mod shut;
 mod slots;
 mod traces;
 mod world;

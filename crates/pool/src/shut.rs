@@ -1,0 +1,121 @@
+//! Engines that an operator has drained: they take nothing new until somebody loads their model or resets it.
+//!
+//! ```text
+//!            drain                                   load, reset
+//!   All ─────────────► Nobody: who waits for it goes to another replica or is refused; ──────────► All
+//!                      what it serves comes to its end, however long that takes; it stops
+//! ```
+//!
+//! * **D1** no request gets a lease on a drained engine, and none waits for it.
+//! * **D2** a drained engine is not started: neither for requests, nor by itself.
+//! * **D3** its last lease ends by itself (P2): nothing is cut, and no time ends the drain.
+//!
+//! An `evict` differs: it gives up after a time, and whoever comes next starts the engine again.
+use crate::{
+    Answer, Ask, Pool, Refusal, RequestId,
+    entry::{EntryId, Phase},
+};
+use motorpool_vocab::{EngineKey, ModelId, Now};
+use std::{mem, time::Duration};
+
+/// No drain of an operator lasts so long.
+const FOR_EVER: Duration = Duration::from_hours(100 * 366 * 24);
+
+/// Whom an engine takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Admits {
+    /// Whoever comes.
+    #[default]
+    All,
+    /// Nobody, by the wish of this operator.
+    Nobody { asker: RequestId },
+}
+
+impl Pool {
+    pub(crate) fn on_drain(&mut self, now: Now, id: RequestId, key: &EngineKey) {
+        let known = self.catalog.model(key.model()).filter(|model| model.engine == key.provider()).cloned();
+        let Some(entry) = known.and_then(|model| self.entry_at(now, &model, key.replica())) else {
+            return self.reply(id, Answer::NotResident);
+        };
+        self.entries[entry].admits = Admits::Nobody { asker: id };
+        self.forgive_debts_to(entry);
+        self.move_to_sibling(now, entry);
+        self.refuse_all(now, entry, &Refusal::Drained(key.clone()));
+        self.entries[entry].attempts.end();
+        match &self.entries[entry].phase {
+            Phase::Ready(_) => {
+                self.begin_drain(now, entry, |serving| {
+                    serving.drain.askers.insert(id, (now.after(FOR_EVER), FOR_EVER));
+                });
+            }
+            Phase::WaitsForRoom(_) => {
+                self.abandon_waiting(now, entry);
+                self.join_reclaim(entry, id);
+            }
+            Phase::Admission(_) => {
+                self.withdraw(now, entry);
+                self.join_reclaim(entry, id);
+            }
+            Phase::Starting(_) | Phase::Proving(_) => self.stop_for(now, entry, id),
+            Phase::Idle | Phase::Checking { .. } => self.join_reclaim(entry, id),
+            Phase::Stopping { spawn } => self.join_teardown(*spawn, id),
+        }
+    }
+
+    /// A model is to be loaded: its drained engines take requests again.
+    pub(crate) fn on_admit(&mut self, now: Now, model: &ModelId) {
+        let members: Vec<EntryId> =
+            self.family(model).into_iter().flat_map(|family| family.values().copied()).collect();
+        for entry in members {
+            self.open_again(now, entry);
+        }
+    }
+
+    /// It takes requests again; whether it did not. One that is still drained goes on serving.
+    pub(crate) fn open_again(&mut self, now: Now, entry: EntryId) -> bool {
+        let Admits::Nobody { asker } = mem::take(&mut self.entries[entry].admits) else { return false };
+        let drains = self.entries[entry].serving().is_some_and(|serving| serving.drain.askers.contains_key(&asker));
+        if drains {
+            self.forget_asker(now, asker);
+            let key = self.entries[entry].key.clone();
+            self.reply(asker, Answer::Serving(key));
+        }
+        true
+    }
+
+    /// The operator who drained it is gone before it was.
+    pub(crate) fn forget_drain(&mut self, asker: RequestId) {
+        let of_it = |entry: &&mut crate::entry::Entry| entry.admits == Admits::Nobody { asker };
+        if let Some(entry) = self.entries.values_mut().find(of_it) {
+            entry.admits = Admits::All;
+        }
+    }
+
+    pub(crate) fn is_drained(&self, entry: EntryId) -> bool {
+        self.entries[entry].admits != Admits::All
+    }
+
+    /// Where a request goes whose engine is `entry`: there, else to a replica that takes requests, one that lives before
+    /// one that would have to be started.
+    pub(crate) fn admitting(&mut self, now: Now, entry: EntryId, ask: &Ask) -> Result<EntryId, Refusal> {
+        if !self.is_drained(entry) {
+            return Ok(entry);
+        }
+        let refusal = Refusal::Drained(self.entries[entry].key.clone());
+        let model = self.entries[entry].model.clone();
+        if ask.replica.is_some() {
+            return Err(refusal);
+        }
+        let others: Vec<EntryId> = self.siblings(entry).filter(|other| !self.is_drained(*other)).collect();
+        let lives = |other: &&EntryId| !matches!(self.entries[**other].phase, Phase::Idle | Phase::Stopping { .. });
+        if let Some(other) = others.iter().find(lives) {
+            return Ok(*other);
+        }
+        let free = |replica: &u32| {
+            let there = self.family(&model.id).and_then(|family| family.get(replica));
+            there.is_none_or(|there| !self.is_drained(*there))
+        };
+        let replica = (0..model.replicas.max).find(free).ok_or_else(|| refusal.clone())?;
+        self.entry_at(now, &model, replica).ok_or(refusal)
+    }
+}
