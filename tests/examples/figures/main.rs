@@ -6,12 +6,14 @@
 //!                                                                    # share reading exit: graphics cards, of a fake driver
 //!                                                                    # trees: how soon an end is noticed, a tree gone
 //!                                                                    # learned: how near a plan is after one load
+//!                                                                    # reload: fifty models, of which one changed
 //! ```
 //!
 //! What is compared is measured in turns in one run. The time of a warm acquire is measured by criterion:
 //! `cargo bench -p motorpool-pool --bench gate`, `cargo bench -p motorpool-supervisor`.
 mod cards;
 mod learned;
+mod reload;
 mod trees;
 
 use motorpool_testkit::{Behaviour, Bind, Client, Incoming};
@@ -68,6 +70,9 @@ async fn main() {
     }
     if is_wanted("exit") {
         cards::exit().await;
+    }
+    if is_wanted("reload") {
+        reload::reload().await;
     }
     if is_wanted("learned") {
         learned::error().await;
