@@ -2,7 +2,7 @@
 mod keys;
 
 use crate::{
-    Gateway, GatewaySettings, Listener, UsageRecord,
+    Gateway, GatewaySettings, Handover, Listener, UsageRecord,
     testing::{Engine, Pool, catalog},
 };
 use motorpool_catalog::Config;
@@ -20,6 +20,7 @@ mod forms;
 mod ollama;
 mod page;
 mod records;
+mod reloads;
 mod rows;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -30,6 +31,7 @@ use tokio::{
 struct Server {
     address: std::net::SocketAddr,
     records: Mutex<mpsc::Receiver<UsageRecord>>,
+    handover: Handover,
     _stop: watch::Sender<bool>,
     _spool: tempfile::TempDir,
 }
@@ -54,8 +56,9 @@ impl Server {
         );
         let (outlet, records) = mpsc::channel(64);
         gateway.records_to(outlet);
+        let handover = gateway.handover();
         tokio::spawn(gateway.serve(vec![Listener::Tcp(listener)], told));
-        Self { address, records: Mutex::new(records), _stop: stop, _spool: spool }
+        Self { address, records: Mutex::new(records), handover, _stop: stop, _spool: spool }
     }
 
     /// The next request's record.

@@ -129,8 +129,8 @@ pub(crate) enum Command {
     /// (also priority=N, pinned, home), then `acquire r1 a [session=s lane=background drain=5 queue=60 priority=1
     /// replica=0 parent]`, `load r2 a`, `enter r3 a`, `leave r1`, `cancel r1`, `check a:0 ok|bad`, `ready a:0 SLOTS`,
     /// `gone a:0 oldest|newest`, `fail a:0 CLASS`, `sick a:0 still|deaf`, `fails a:0`, `reset r12 [a]`, `pass MILLISECONDS`, `unload-idle r4 a:0`, `evict r5 a:0 [force]`, `release r6`,
-    /// `reconcile r7 a 2`, `withdraw r8 r1`, `move r9 r1 up|down`, `retire r10`, `shutdown r11`, and `obey`: all that the
-    /// pool wants done is done. After each step every property is checked.
+    /// `reconcile r7 a 2`, `reload r13 a launch|live|gone|back`, `withdraw r8 r1`, `move r9 r1 up|down`, `retire r10`,
+    /// `shutdown r11`, and `obey`: all that the pool wants done is done. After each step every property is checked.
     Sim(Sim),
     /// Count the refusals for want of room that a log tells of
     Denials(Denials),

@@ -6,6 +6,8 @@
 //! exit 0 ◄─ external servers left ◄─ everything ended ◄─ drained, at most `shutdown.grace` ◄──┘ a second signal: at once
 //! ```
 //!
+//! SIGHUP, POST …/reload, a watched file ─► `reload.rs`: the files read again, and everybody told.
+//!
 //! Until everything has ended it goes on answering: 503 to new work, and its state to operators.
 //!
 //! The lock comes first: whoever holds it owns the run directory, so an old control socket there is ours to remove.

@@ -85,7 +85,10 @@ impl Reloader {
         Reloads::new(move || {
             let us = us.upgrade();
             Box::pin(async move {
-                let Some(us) = us else { return Err(NotReloaded::default()) };
+                let Some(us) = us else {
+                    let message = "the server is being stopped".to_owned();
+                    return Err(NotReloaded { message, ..NotReloaded::default() });
+                };
                 let told = |done: Done| (done.report, done.draining.iter().map(ToString::to_string).collect());
                 us.reload().await.map(told).map_err(NotDone::told)
             })

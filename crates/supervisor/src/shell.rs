@@ -101,7 +101,7 @@ impl Shell {
         let (shown_at, ticked, turns) = (Instant::now(), None, Turns::since(now()));
         let mut shell = Self { pool, posts, inbox, workshop, outside, askers, drivers, shown_at, ticked, turns };
         // Whoever looks before the first post finds the budget.
-        shell.show();
+        shell.show(now());
         shell
     }
 
@@ -114,8 +114,9 @@ impl Shell {
         meter.spawn(Arc::clone(of_trees).run(self.inbox.clone()));
         meter.spawn(Arc::clone(lookout).run(Arc::clone(of_trees), self.inbox.clone()));
         while let Some(post) = self.next().await {
-            self.outside.shared.turned(now());
-            self.take(post);
+            let at = now();
+            self.outside.shared.turned(at);
+            self.take(at, post);
         }
     }
 
@@ -154,9 +155,9 @@ impl Shell {
         self.outside.shared.settled();
     }
 
-    fn take(&mut self, post: Post) {
-        if let Some(woke) = self.turns.turn(now()) {
-            self.feed(woke);
+    fn take(&mut self, at: Now, post: Post) {
+        if let Some(woke) = self.turns.turn(at) {
+            self.feed(at, woke);
         }
         let input = match post {
             Post::Input(input) => input,
@@ -187,23 +188,23 @@ impl Shell {
             Input::Gone { spawn, .. } => drop(self.drivers.remove(spawn)),
             _ => {}
         }
-        self.feed(input);
+        self.feed(at, input);
     }
 
-    fn feed(&mut self, input: Input) {
-        let actions = self.pool.on_event(now(), input);
+    fn feed(&mut self, at: Now, input: Input) {
+        let actions = self.pool.on_event(at, input);
         // Before anybody is answered: they find a view no older than the answer.
         if self.posts.is_empty() || self.shown_at.elapsed() >= SHOWN_WITHIN || actions.iter().any(is_answer) {
-            self.show();
+            self.show(at);
         }
         for action in actions {
             self.perform(action);
         }
     }
 
-    fn show(&mut self) {
+    fn show(&mut self, at: Now) {
         self.shown_at = Instant::now();
-        self.outside.snapshots.send_replace(Arc::new(self.pool.snapshot(now())));
+        self.outside.snapshots.send_replace(Arc::new(self.pool.snapshot(at)));
     }
 
     fn perform(&mut self, action: Action) {
@@ -507,3 +508,6 @@ pub(crate) fn post(inbox: &mpsc::WeakUnboundedSender<Post>, input: Input) {
         let _ = inbox.send(Post::Input(input));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 //!                                                                    # trees: how soon an end is noticed, a tree gone
 //!                                                                    # learned: how near a plan is after one load
 //!                                                                    # gone: how soon a slot is free behind a client
+//!                                                                    # reload: fifty models, of which one changed
 //! ```
 //!
 //! What serving costs beside the engine itself is measured by `motorpool bench`. What is compared is measured in turns in one run. The time of a warm acquire is measured by criterion:
@@ -14,6 +15,7 @@
 mod cards;
 mod gone;
 mod learned;
+mod reload;
 mod trees;
 
 use motorpool_testkit::{Behaviour, Bind, Client, Incoming};
@@ -73,6 +75,9 @@ async fn main() {
     }
     if is_wanted("exit") {
         cards::exit().await;
+    }
+    if is_wanted("reload") {
+        reload::reload().await;
     }
     if is_wanted("learned") {
         learned::error().await;

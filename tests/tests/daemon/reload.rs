@@ -14,13 +14,20 @@ use std::fs;
 
 const RELOAD: &str = "/api/motorpool/v1/reload";
 
-/// The catalog entry of a model that `house` made, with these lines.
-fn enter(house: &House, model: &FakeModel, (id, lines): (&str, &str)) {
+/// The catalog entry of a model as `house` writes it, with these slots and lines.
+fn enter(house: &House, model: &FakeModel, (id, slots, lines): (&str, u32, &str)) {
     let file = model.path().display();
-    house.write_beside(
-        &format!("catalog/{id}.toml"),
-        &format!("id = \"{id}\"\ncontext = 512\n{lines}\n[source]\nfile = \"{file}\"\n"),
+    let text = format!(
+        "id = \"{id}\"\ncontext = 512\ndeclared = \"600MiB\"\nslots = {slots}\n{lines}\n[source]\nfile = \"{file}\"\n"
     );
+    house.write_beside(&format!("catalog/{id}.toml"), &text);
+}
+
+/// A house with room for several models.
+fn roomy() -> House {
+    let mut house = House::new();
+    house.set("capacity.budget", "64GiB");
+    house
 }
 
 /// The report of a reload that must be done.
@@ -44,7 +51,7 @@ fn rows(expected: &[[&str; 3]]) -> Vec<[String; 3]> {
 
 #[tokio::test]
 async fn a_stream_is_unbroken_while_another_model_changes_and_a_third_is_removed() {
-    let mut house = House::new();
+    let mut house = roomy();
     let last = gate(&house, "last");
     let a = house.fake("a", &pausing(20, 10, &last));
     let b = house.fake("b", &pausing(20, 10, &last));
@@ -53,7 +60,7 @@ async fn a_stream_is_unbroken_while_another_model_changes_and_a_third_is_removed
     let (on_a, seen_a) = stream_until(&daemon, ("a", "one"), 9).await;
     let (on_b, seen_b) = stream_until(&daemon, ("b", "two"), 9).await;
     let (on_c, seen_c) = stream_until(&daemon, ("c", "three"), 9).await;
-    enter(&house, &b, ("b", "slots = 2"));
+    enter(&house, &b, ("b", 3, ""));
     fs::remove_file(house.path("config/catalog/c.toml")).expect("ours");
     let report = reload(&daemon).await;
     assert_eq!(changed(&report), rows(&[["b", "draining", "slots"], ["c", "draining", "removed"]]));
@@ -85,14 +92,14 @@ async fn a_stream_is_unbroken_while_another_model_changes_and_a_third_is_removed
 
 #[tokio::test]
 async fn a_bad_file_changes_nothing_and_is_shown_with_its_place_and_the_nearest_key() {
-    let mut house = House::new();
+    let mut house = roomy();
     let a = house.fake("a", &Behaviour::default());
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
     let good = fs::read_to_string(house.path("config/catalog/a.toml")).expect("written");
     // What is right beside it is not taken over either.
     let new = FakeModel::write(&house.path("models"), "new", &Behaviour::default()).expect("written");
-    enter(&house, &new, ("new", ""));
+    enter(&house, &new, ("new", 2, ""));
     house.write_beside("catalog/a.toml", &format!("slotz = 2\n{good}"));
     let answer = daemon.http().post(RELOAD, &json!({})).await.expect("an answer");
     assert_eq!((answer.status.as_u16(), answer.json()["error"]["code"].as_str()), (400, Some("invalid_configuration")));
@@ -121,14 +128,14 @@ async fn a_bad_file_changes_nothing_and_is_shown_with_its_place_and_the_nearest_
 
 #[tokio::test]
 async fn ten_quick_edits_end_with_one_process_per_model_that_is_as_the_last_says() {
-    let mut house = House::new();
+    let mut house = roomy();
     let a = house.fake("a", &Behaviour::default());
     let b = house.fake("b", &Behaviour::default());
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
     assert_serves(&daemon, "b").await;
-    for n in 2..12 {
-        enter(&house, &a, ("a", &format!("slots = {n}")));
+    for n in 3..13 {
+        enter(&house, &a, ("a", n, ""));
         daemon.signal(Signal::SIGHUP);
         drop(reload(&daemon).await);
         assert_serves(&daemon, "b").await;
@@ -141,17 +148,17 @@ async fn ten_quick_edits_end_with_one_process_per_model_that_is_as_the_last_says
     assert_eq!((n_starts(&a), n_starts(&b)), (2, 1), "it restarts at its next use, and nothing else does");
     let pid = a.starts().pop().expect("started").pid;
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("it runs").replace('\0', " ");
-    assert!(line.contains("--parallel 11 "), "{line}");
+    assert!(line.contains("--parallel 12 "), "{line}");
     daemon.stop().await;
 }
 
 #[tokio::test]
 async fn live_keys_count_without_a_restart() {
-    let mut house = House::new();
+    let mut house = roomy();
     let a = house.fake("a", &Behaviour::default());
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
-    enter(&house, &a, ("a", "aliases = [\"other\"]\ntags = [\"t\"]\nparameters = { strip = [\"seed\"] }"));
+    enter(&house, &a, ("a", 2, "aliases = [\"other\"]\ntags = [\"t\"]\nparameters = { strip = [\"seed\"] }"));
     let config = house.path("config/motorpool.toml");
     let before = fs::read_to_string(&config).expect("written");
     fs::write(
@@ -180,7 +187,7 @@ async fn live_keys_count_without_a_restart() {
 
 #[tokio::test]
 async fn systemd_is_told_when_a_reload_begins_and_when_it_is_done() {
-    let mut house = House::new();
+    let mut house = roomy();
     let manager = Manager::at_path(&mut house);
     house.fake("a", &Behaviour::default());
     let daemon = house.start().await;
@@ -201,12 +208,12 @@ async fn systemd_is_told_when_a_reload_begins_and_when_it_is_done() {
 
 #[tokio::test]
 async fn files_that_change_are_reloaded_by_themselves_where_that_is_wanted() {
-    let mut house = House::new();
+    let mut house = roomy();
     house.fake("a", &Behaviour::default());
     house.set("server.watch", true);
     let daemon = house.start().await;
     let new = FakeModel::write(&house.path("models"), "new", &Behaviour::default()).expect("written");
-    enter(&house, &new, ("new", ""));
+    enter(&house, &new, ("new", 2, ""));
     eventually("the new model is served", async || {
         (daemon.http().post(CHAT, &ask("new", "hello")).await.expect("an answer").status == 200).then_some(())
     })
@@ -224,8 +231,7 @@ async fn files_that_change_are_reloaded_by_themselves_where_that_is_wanted() {
 
 #[tokio::test]
 async fn of_fifty_models_one_change_touches_one_engine() {
-    let mut house = House::new();
-    house.set("capacity.budget", "64GiB");
+    let mut house = roomy();
     let models: Vec<_> = (0..50).map(|n| house.fake(&format!("m{n}"), &Behaviour::default())).collect();
     let daemon = house.start().await;
     for n in 0..4 {
@@ -233,7 +239,7 @@ async fn of_fifty_models_one_change_touches_one_engine() {
     }
     let pids = async || -> Vec<_> { daemon.status().await.engines.iter().filter_map(|engine| engine.pid).collect() };
     let before = pids().await;
-    enter(&house, &models[2], ("m2", "slots = 2"));
+    enter(&house, &models[2], ("m2", 3, ""));
     let report = reload(&daemon).await;
     assert_eq!(changed(&report), rows(&[["m2", "draining", "slots"]]));
     assert_eq!(report["draining"], json!(["llama-server:m2:0"]));

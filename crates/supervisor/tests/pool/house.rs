@@ -60,7 +60,8 @@ impl House {
         self.try_open(models).expect("a fresh directory")
     }
 
-    pub(crate) fn try_open(&self, models: &[(&str, &[&str])]) -> Result<PoolHandle, OpenError> {
+    /// These models, each with so many slots.
+    pub(crate) fn catalog(&self, models: &[(&str, &[&str])], slots: u32) -> Arc<Catalog> {
         let models = models.iter().map(|(id, words)| {
             let source = ModelSource::File(self.path(if *id == "absent" { "absent.gguf" } else { "model.gguf" }));
             let mut model = Model::new(ModelId::new(id).expect("an id"), "tiny", source);
@@ -70,10 +71,14 @@ impl House {
                 "estimated" => None,
                 _ => Some(Bytes::gib(1)),
             };
-            model.slots = Some(3);
+            model.slots = Some(slots);
             model
         });
-        let catalog = Catalog::new(vec![manifest()], models.collect()).expect("a catalog");
+        Arc::new(Catalog::new(vec![manifest()], models.collect()).expect("a catalog"))
+    }
+
+    pub(crate) fn try_open(&self, models: &[(&str, &[&str])]) -> Result<PoolHandle, OpenError> {
+        let catalog = self.catalog(models, 3);
         let denials = Arc::clone(&self.denials);
         let settings = Settings {
             keeper: KeeperProgram { program: env!("CARGO_BIN_EXE_keeper-under-test").into(), args: vec![] },
@@ -98,7 +103,7 @@ impl House {
             min_residency: Duration::ZERO,
             ..PoolConfig::default()
         };
-        start(settings, Arc::new(catalog), config)
+        start(settings, catalog, config)
     }
 }
 

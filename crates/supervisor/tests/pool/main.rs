@@ -3,4 +3,5 @@ mod house;
 mod learned;
 mod lives;
 mod measured;
+mod reloads;
 mod requests;

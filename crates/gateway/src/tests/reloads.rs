@@ -1,0 +1,48 @@
+//! Another catalog while requests run.
+use super::*;
+use motorpool_catalog::{Source, parse_config};
+
+#[tokio::test]
+async fn a_request_sees_the_catalog_that_it_began_with_and_the_next_one_sees_the_new_one() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let body = json!({"model":"alias","stream":true}).to_string();
+    let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    // It is asked for the body once somebody has taken the request up.
+    let mut said = vec![0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut said).await.expect("it goes on");
+    assert!(said.starts_with(b"HTTP/1.1 100"), "{}", String::from_utf8_lossy(&said));
+    let text = "[server]\nhosts = [\"new.example\"]\n[defaults]\nmodel = \"n\"\n[limits]\nbody = \"64MiB\"\n";
+    let config = parse_config(Source { file: "f", text }, &|_| None).expect("right");
+    server.handover.reload(catalog(&[("n", &[])]), &config);
+    engine.stream(&[&delta("a"), END]);
+    stream.write_all(body.as_bytes()).await.expect("it reads");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).await.expect("it answers");
+    assert_eq!(Reply::of(&rest).status, 200, "{rest}");
+    let gone = server.post(CHAT, "", &json!({"model":"alias"})).await;
+    assert_eq!(gone.status, 404, "{gone:?}");
+    // The default of the new one, by a name of the host that only it has.
+    engine.stream(&[&delta("a"), END]);
+    let request = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: new.example\r\nconnection: close\r\ncontent-length: 15\r\n\r\n{{\"stream\":true}}"
+    );
+    let reply = Reply::of(&server.raw(&request).await);
+    assert_eq!((reply.status, engine.leases().await), (200, 0), "{reply:?}");
+    let models = server.get("/v1/models", "").await.json();
+    assert_eq!(models["data"].as_array().map(Vec::len), Some(1), "{models}");
+    let limits = &server.handover.0.now().context.settings.limits;
+    assert_eq!(limits.body, Config::default().limits.body, "what cannot change while it runs is what it was");
+}
+
+#[tokio::test]
+async fn nobody_reloads_where_nobody_can() {
+    let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
+    let reply = server.post("/api/motorpool/v1/reload", "", &json!({})).await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (501, &json!("not_supported")), "{reply:?}");
+}
