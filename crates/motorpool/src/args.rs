@@ -1,6 +1,8 @@
 //! The command line.
+#[cfg(feature = "top")]
+use crate::commands::Top;
 use crate::{
-    commands::{Completions, Config, Man},
+    commands::{Cancel, Completions, Config, Drain, Man, Restart},
     exit::{Exit, Failure},
     out::{Form, Out},
     remote::Remote,
@@ -75,6 +77,18 @@ pub(crate) enum Command {
     /// It waits for running requests, at most `drain_wait` of [pool], and takes no new ones meanwhile. --force cuts them;
     /// --idle does nothing when there are any.
     Unload(Unload),
+    /// Take an engine out of use, or all of a model: it takes no requests until it is loaded or reset
+    ///
+    /// What it serves comes to its end, however long that takes; then it stops. `unload` gives up after `drain_wait`, and the
+    /// next request starts the engine again; after this one nothing does.
+    Drain(Drain),
+    /// Stop a model's engines after the requests that they serve, and make them ready again
+    Restart(Restart),
+    /// Take a request that waits out of its queue, by its number or its name
+    Cancel(Cancel),
+    /// Watch the pool in the terminal: memory, engines, requests, events; move, unload and drain
+    #[cfg(feature = "top")]
+    Top(Top),
     /// Forget failed starts, of one model or of all, so that they are tried again
     ///
     /// What must fail again is not started again until its file, its engine or its catalog entry changes; what fails too
@@ -154,11 +168,16 @@ impl Command {
             | Self::Models
             | Self::Load(_)
             | Self::Unload(_)
+            | Self::Drain(_)
+            | Self::Restart(_)
+            | Self::Cancel(_)
             | Self::Reset(_)
             | Self::Queue { .. }
             | Self::Residency { .. }
             | Self::Events(_)
             | Self::Logs(_) => false,
+            #[cfg(feature = "top")]
+            Self::Top(_) => false,
         }
     }
 }

@@ -72,6 +72,7 @@ fn refused(status: StatusCode, code: &str, what: String) -> Failure {
         (_, "breaker_open") => {
             (Exit::Refused, "run `motorpool logs MODEL` for what it said, then `motorpool reset MODEL`")
         }
+        (_, "drained") => (Exit::Refused, "run `motorpool load MODEL` to have it serve again"),
         (_, "engine_crashed") => (Exit::Refused, "run `motorpool logs MODEL` for what it said"),
         (_, NEVER_FITS) => {
             (Exit::Refused, "use a smaller model, context or number of slots, or raise `budget` in [capacity]")

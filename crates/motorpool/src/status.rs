@@ -18,7 +18,7 @@ pub(crate) struct Status {
     pub(crate) pool: Pool,
     pub(crate) engines: Vec<Engine>,
     #[serde(default)]
-    pub(crate) waiters: Vec<Value>,
+    pub(crate) waiters: Vec<Waiter>,
     #[serde(default)]
     pub(crate) external: Vec<Server>,
 }
@@ -64,6 +64,39 @@ pub(crate) struct Resident {
 pub(crate) struct Pool {
     pub(crate) budget_bytes: Option<u64>,
     pub(crate) committed_bytes: u64,
+    /// The cards, then system memory.
+    #[serde(default)]
+    pub(crate) memory: Vec<Memory>,
+}
+
+/// The memory of a device.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Memory {
+    /// `None`: system memory.
+    pub(crate) device: Option<String>,
+    pub(crate) total_bytes: u64,
+    pub(crate) committed_bytes: u64,
+    /// What others hold, where that is known.
+    pub(crate) foreign_bytes: Option<u64>,
+}
+
+/// An engine that waits for room.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Waiter {
+    pub(crate) key: String,
+    pub(crate) waited_ms: u64,
+    pub(crate) needs_bytes: u64,
+    /// The engines whose room that is.
+    pub(crate) waits_for: Vec<String>,
+}
+
+/// Where the figure that an engine was planned with comes from.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Planned {
+    /// `declared`, `estimated`, `file-size` or `learned`.
+    pub(crate) from: String,
 }
 
 /// An engine that lives or has a history.
@@ -82,10 +115,19 @@ pub(crate) struct Engine {
     pub(crate) slots: Option<u32>,
     #[serde(default)]
     pub(crate) reserved_bytes: u64,
+    /// What was planned before it ran.
+    #[serde(default)]
+    pub(crate) planned_bytes: u64,
+    /// The most that was seen of it.
+    pub(crate) measured_bytes: Option<u64>,
+    pub(crate) memory: Option<Planned>,
     /// When it stops unless a request comes.
     pub(crate) unload_in_ms: Option<u64>,
     pub(crate) last_exit: Option<LastExit>,
     pub(crate) trouble: Option<Trouble>,
+    /// Whether an operator has drained it.
+    #[serde(default)]
+    pub(crate) drained: bool,
 }
 
 /// What failures of an engine mean for its next start.

@@ -8,6 +8,7 @@ mod commands;
 mod crash;
 mod cycles;
 mod denial;
+mod drains;
 mod errors;
 mod failing;
 mod first_requests;

@@ -26,7 +26,7 @@ pub(super) async fn perform(client: &Client, out: Out, Events { follow, after }:
 }
 
 /// One line: number, kind, engine, and the rest by name.
-fn for_people(event: &Value) -> String {
+pub(super) fn for_people(event: &Value) -> String {
     if let Some(missed) = event["missed"].as_u64() {
         return format!("{missed} events were missed");
     }

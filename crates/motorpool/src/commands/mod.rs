@@ -2,6 +2,7 @@
 mod config;
 mod denials;
 mod doctor;
+mod drain;
 mod engine;
 mod events;
 mod key;
@@ -16,10 +17,15 @@ mod run;
 mod serve;
 mod shell;
 mod sim;
+#[cfg(feature = "top")]
+mod top;
 mod up;
 
 pub(crate) use config::Config;
+pub(crate) use drain::{Cancel, Drain, Restart};
 pub(crate) use shell::{Completions, Man};
+#[cfg(feature = "top")]
+pub(crate) use top::Top;
 
 use crate::{
     args::{Cli, Command},
@@ -51,6 +57,11 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Models => ps::models(&client, out).await,
         Command::Load(command) => load::load(&client, out, command).await,
         Command::Unload(command) => load::unload(&client, out, command).await,
+        Command::Drain(command) => drain::drain(&client, out, command).await,
+        Command::Restart(command) => drain::restart(&client, out, command).await,
+        Command::Cancel(command) => drain::cancel(&client, out, command).await,
+        #[cfg(feature = "top")]
+        Command::Top(command) => top::perform(&client, out, command).await,
         Command::Reset(command) => load::reset(&client, out, command).await,
         Command::Logs(command) => out::while_read(logs::perform((&client, &dirs), out, (config, command))).await,
         Command::Queue { command } => queue::perform(&client, out, command).await,

@@ -41,11 +41,6 @@ pub(super) fn for_people(status: &Status) -> String {
 }
 
 fn row(engine: &Engine) -> Vec<String> {
-    let phase = match engine.progress {
-        Some(progress) if engine.phase == "starting" => format!("starting {} %", progress / 10),
-        _ if let Some(trouble) = engine.trouble.as_ref().filter(|_| engine.phase == "idle") => trouble.state(),
-        _ => engine.phase.clone(),
-    };
     let leases = match engine.slots {
         Some(slots) => format!("{} of {slots}", engine.leases.len()),
         None => engine.leases.len().to_string(),
@@ -56,7 +51,7 @@ fn row(engine: &Engine) -> Vec<String> {
     });
     vec![
         engine.key.clone(),
-        phase,
+        phase(engine),
         leases,
         engine.queue.to_string(),
         Bytes::new(engine.reserved_bytes).to_string(),
@@ -66,8 +61,19 @@ fn row(engine: &Engine) -> Vec<String> {
     ]
 }
 
+/// What it is doing, as people read it.
+pub(super) fn phase(engine: &Engine) -> String {
+    match engine.progress {
+        Some(progress) if engine.phase == "starting" => format!("starting {} %", progress / 10),
+        _ if let Some(trouble) = engine.trouble.as_ref().filter(|_| engine.phase == "idle") => trouble.state(),
+        _ if engine.drained && engine.phase == "idle" => "drained".to_owned(),
+        _ if engine.drained => format!("{} (drained)", engine.phase),
+        _ => engine.phase.clone(),
+    }
+}
+
 /// The next whole minute, or seconds below two of them.
-fn in_short(ms: u64) -> String {
+pub(super) fn in_short(ms: u64) -> String {
     let seconds = ms.div_ceil(1000);
     if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
 }
