@@ -68,7 +68,7 @@ async fn what_an_interrupted_removal_left_goes_with_the_next_one() {
 }
 
 /// A pool that says of itself, one after the other, what is in `views`, and takes what it is told.
-async fn pool_that_says(house: &House, views: Vec<serde_json::Value>) -> tokio::task::JoinHandle<Vec<String>> {
+fn pool_that_says(house: &House, views: Vec<serde_json::Value>) -> tokio::task::JoinHandle<Vec<String>> {
     let socket = house.control_socket();
     fs::create_dir_all(socket.parent().expect("a folder")).expect("made");
     let listener = UnixListener::bind(socket).expect("bound");
@@ -109,7 +109,7 @@ async fn a_start_between_the_question_and_the_removal_is_seen_and_the_folder_put
     assert_eq!(pull(&house, "").await.code, Some(0));
     let view = |engines: serde_json::Value| json!({ "pool": { "budgetBytes": null, "committedBytes": 0 }, "engines": engines });
     let starting = json!([{ "key": format!("llama-server:{ID}:0"), "phase": "starting" }]);
-    let pool = pool_that_says(&house, vec![view(json!([])), view(starting)]).await;
+    let pool = pool_that_says(&house, vec![view(json!([])), view(starting)]);
     let refused = house.run(&["model", "rm", ID]).await;
     assert!(said(&refused, 9).contains("is in use"), "{refused:?}");
     let asked = pool.await.expect("no panic");
