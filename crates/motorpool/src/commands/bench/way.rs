@@ -85,7 +85,13 @@ impl Way {
             Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
         };
         let socket = socket.map_err(|source| BenchError::Unreachable { way: self.name.clone(), source })?;
-        Ok(Line { way: self.name.clone(), socket, unread: Vec::with_capacity(16 << 10) })
+        Ok(Line {
+            to: self.clone(),
+            way: self.name.clone(),
+            socket,
+            unread: Vec::with_capacity(16 << 10),
+            is_last: false,
+        })
     }
 }
 
@@ -98,9 +104,12 @@ enum Socket {
 /// A kept connection of a way.
 #[derive(Debug)]
 pub(crate) struct Line {
+    to: Way,
     way: String,
     socket: Socket,
     unread: Vec<u8>,
+    /// The server said that it closes behind its reply: llama-server does so after a hundred.
+    is_last: bool,
 }
 
 /// How the end of a reply is known.
@@ -112,6 +121,9 @@ enum Framing {
 impl Line {
     /// Sends `request` and reads the whole reply.
     pub(crate) async fn ask(&mut self, request: &[u8]) -> Result<(), BenchError> {
+        if self.is_last {
+            *self = self.to.connect().await?;
+        }
         self.send(request).await?;
         let (head, framing) = self.head().await?;
         match framing {
@@ -153,7 +165,7 @@ impl Line {
 
     /// Waits for more behind what was put back.
     pub(crate) async fn read(&mut self) -> Result<(), BenchError> {
-        let Self { way, socket, unread } = self;
+        let Self { way, socket, unread, .. } = self;
         match socket.read_buf(unread).await {
             Ok(0) => Err(BenchError::Cut(way.clone())),
             Ok(_) => Ok(()),
@@ -181,6 +193,7 @@ impl Line {
             let text = String::from_utf8_lossy(&rest[..rest.len().min(SHOWN)]).into_owned();
             return Err(BenchError::Answered { way: self.way.clone(), status, text });
         }
+        self.is_last = head.contains("\r\nconnection: close\r\n");
         let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
         let length = length.and_then(|length| length.trim().parse().ok());
         Ok((end, length.map_or(Framing::Chunked, Framing::Length)))
