@@ -68,6 +68,15 @@ fn the_readme_tests_as_ci_does() {
     must_be_none(&words::readme_agrees(&readme, &script));
 }
 
+#[test]
+fn the_tests_that_the_documentation_names_are_there() {
+    let root = tree::root();
+    let read = |name: &str| fs::read_to_string(root.join(name)).expect("read");
+    let documentation: String = ["README.md", "docs/guarantees.md", "docs/operating.md"].map(read).concat();
+    let sources = tree::texts(&root).expect("read");
+    must_be_none(&words::named_in_vain(&documentation, &sources, &|path| root.join(path).exists()));
+}
+
 /// Seen with `--nocapture`.
 #[expect(clippy::print_stdout, reason = "a report for whoever asks for it")]
 fn report(sources: &[Source]) {

@@ -42,6 +42,15 @@ pub fn sources(root: &Path) -> io::Result<Vec<Result<Source, Complaint>>> {
     files.iter().map(read).collect()
 }
 
+/// The text of every Rust file of ours.
+pub fn texts(root: &Path) -> io::Result<String> {
+    let mut files = Vec::new();
+    for folder in ["crates", "tests"] {
+        collect(&root.join(folder), &mut files)?;
+    }
+    files.iter().map(fs::read_to_string).collect()
+}
+
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

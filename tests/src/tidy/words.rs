@@ -68,6 +68,18 @@ fn test_command(line: &str) -> Option<&str> {
     Some(rest[..end].trim())
 }
 
+/// Tests and files that `documentation` names in backticks and that are not there. `sources` is all that may hold a test.
+pub fn named_in_vain(documentation: &str, sources: &str, is_there: &dyn Fn(&str) -> bool) -> Vec<Complaint> {
+    let named = documentation.split('`').skip(1).step_by(2);
+    let is_sentence = |name: &&str| {
+        name.matches('_').count() > 2 && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+    };
+    let is_file = |name: &&str| name.starts_with("tests/") || name.starts_with("crates/");
+    let tests = named.clone().filter(is_sentence).filter(|name| !sources.contains(&format!("fn {name}")));
+    let files = named.filter(is_file).filter(|name| !is_there(name.trim_end_matches('/')));
+    tests.chain(files).map(|name| format!("the documentation names `{name}`, which is not there")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +105,14 @@ mod tests {
         assert_eq!(readme_agrees("run `cargo test --all`", script).len(), 1);
         assert_eq!(readme_agrees("no word", script).len(), 1);
         assert_eq!(readme_agrees("cargo test --workspace", "").len(), 1);
+    }
+
+    #[test]
+    fn a_test_or_a_file_that_is_not_there_is_found() {
+        let text =
+            "as `a_test_of_this_kind` and `another_one_of_this` show, in `tests/a.rs` and `tests/b.rs` by `cargo`";
+        let complaints = named_in_vain(text, "fn a_test_of_this_kind() {}", &|path| path == "tests/a.rs");
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        assert!(complaints[0].contains("another_one_of_this") && complaints[1].contains("tests/b.rs"));
     }
 }
