@@ -122,6 +122,6 @@ async fn is_free(daemon: &Daemon<'_>, model: &FakeModel, phase: Phase) -> bool {
     }
     match phase {
         Phase::Queue | Phase::Load | Phase::Upload => true,
-        _ => peek(model, "/fake/requests").await.is_some_and(|counts| counts["active"] == Value::from(0)),
+        _ => peek(model, "/fake/requests").await.is_some_and(|counts| counts["active"] == 0),
     }
 }
