@@ -15,6 +15,7 @@ use crate::{
     errors::{Awaited, Failure},
     family::{Caller, ErrorForm},
     headers,
+    keys::Place,
     loading::{is_event_stream, write_stream_headers},
     ollama::{self, Lines, Translation},
     refusals::cause_of_death,
@@ -58,6 +59,8 @@ pub(crate) struct Job {
     pub(crate) upload: Option<Upload>,
     /// Who says which slot of its engine is used.
     pub(crate) slots: SlotChoice,
+    /// What its key gives it for as long as an engine works on it.
+    pub(crate) place: Option<Place>,
 }
 
 /// How the engine's reply becomes the client's.
@@ -114,7 +117,7 @@ impl Job {
         let (job, context) = (Arc::clone(self), Arc::clone(context));
         let exchange = async move { job.exchange(&context, lease, loaded_within).await };
         let broken = || Err(Attempt::Failed(Failure::Internal("an exchange broke off")));
-        to_the_end(exchange, within).await.unwrap_or_else(broken)
+        to_the_end(exchange, within, self.place.clone()).await.unwrap_or_else(broken)
     }
 
     /// From a lease to the reply.

@@ -9,6 +9,7 @@ use crate::{
     exchange::{Job, Reply},
     family::{Caller, Commit, Family},
     headers,
+    keys::Place,
     loading::{self, CommitAfter, Told},
     models::Standing,
     multipart::boundary_of,
@@ -222,6 +223,7 @@ fn job_of(
         recorder,
         on_disconnect: manifest.on_disconnect,
         upload: None,
+        place: head.extensions.get::<Option<Place>>().cloned().flatten(),
     })
 }
 
