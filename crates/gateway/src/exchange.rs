@@ -43,6 +43,8 @@ const DOCUMENT_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) model: ModelId,
+    /// The engine that it is made for: which of its paths, headers and forms of replies are known.
+    pub(crate) engine: String,
     pub(crate) method: Method,
     pub(crate) path_and_query: String,
     /// What the engine may see.
@@ -110,6 +112,13 @@ impl Job {
                 return Err(Attempt::Failed(failure));
             }
         };
+        // A reload gave the model another engine while this waited: what was made for the old one must not reach the new one.
+        if lease.key().provider() != self.engine {
+            return Err(Attempt::Failed(Failure::EngineBusy(format!(
+                "the model `{}` was given another engine while this request waited; ask again",
+                self.model
+            ))));
+        }
         if self.on_disconnect == OnDisconnect::Abort {
             return self.exchange(context, lease, loaded_within).await;
         }

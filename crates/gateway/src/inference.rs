@@ -208,6 +208,7 @@ fn job_of(
     headers::name_request(&mut headers, &asker.holder.request);
     Ok(Job {
         model: model.id.clone(),
+        engine: model.engine.clone(),
         method: head.method.clone(),
         path_and_query: head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
         headers,
