@@ -17,7 +17,8 @@ use http::{Response, header};
 pub(crate) async fn ask(context: &Context, job: &Job) -> Result<Response<ReplyBody>, Failure> {
     let within = context.settings.limits.between_frames;
     let mut refusal = None;
-    for grant in context.handle.serving(&job.model) {
+    // Of two engines of the model, while one goes for the other, only its own understands it.
+    for grant in context.handle.serving(&job.model).into_iter().filter(|grant| grant.key.provider() == job.engine) {
         let request = |uri| job.plain_request(uri);
         let to = (grant.spawn, &grant.endpoint);
         let Ok(reply) = context.upstream.send(to, (&job.path_and_query, Often::OnceMore), request).await else {

@@ -22,10 +22,12 @@ use tokio::sync::{mpsc, oneshot};
 
 type Piece = Result<Frame<Bytes>, BodyError>;
 
-/// What `exchange` gives. Dropped, it goes on for `within` at most, reply included. `None`: it broke off by a panic.
-pub(crate) async fn to_the_end<E: Send + 'static>(
+/// What `exchange` gives. Dropped, it goes on for `within` at most, reply included. `place` is let go as soon as the engine
+/// has given its last byte, before the client reads it. `None`: it broke off by a panic.
+pub(crate) async fn to_the_end<E: Send + 'static, H: Send + 'static>(
     exchange: impl Future<Output = Result<Response<ReplyBody>, E>> + Send + 'static,
     within: Duration,
+    place: H,
 ) -> Option<Result<Response<ReplyBody>, E>> {
     let (mut answer, told) = oneshot::channel();
     tokio::spawn(async move {
@@ -35,6 +37,7 @@ pub(crate) async fn to_the_end<E: Send + 'static>(
             done = exchange.as_mut() => done,
             () = answer.closed() => {
                 return in_time(within, async {
+                    let _place = place;
                     if let Ok(reply) = exchange.await {
                         read_on(reply.into_body()).await;
                     }
@@ -44,27 +47,37 @@ pub(crate) async fn to_the_end<E: Send + 'static>(
         };
         let (head, body) = match done {
             Ok(reply) => reply.into_parts(),
-            Err(error) => return drop(answer.send(Err(error))),
+            Err(error) => {
+                drop(place);
+                return drop(answer.send(Err(error)));
+            }
         };
+        let place = (!body.is_end_stream()).then_some(place);
         let (frames, taken) = mpsc::channel(1);
         let piped = Piped { frames: taken, left: body.size_hint().exact() };
         // Who has gone meanwhile has dropped the other end of the frames.
         let _ = answer.send(Ok(Response::from_parts(head, boxed(piped))));
-        pass(body, frames, within).await;
+        pass((body, place), frames, within).await;
     });
     told.await.ok()
 }
 
 /// Gives frames to the client as long as it is there, then to nobody.
-async fn pass(mut body: ReplyBody, frames: mpsc::Sender<Piece>, within: Duration) {
+async fn pass<H>((mut body, mut place): (ReplyBody, Option<H>), frames: mpsc::Sender<Piece>, within: Duration) {
     loop {
         tokio::select! {
             biased;
             () = frames.closed() => return in_time(within, read_on(body)).await,
             frame = body.frame() => match frame {
-                None => return,
-                // Who has gone just now is seen in the next turn.
-                Some(frame) => drop(frames.send(frame).await),
+                // Before the end is told, which is when the sender goes.
+                None => return drop(place.take()),
+                Some(frame) => {
+                    if body.is_end_stream() {
+                        place = None;
+                    }
+                    // Who has gone just now is seen in the next turn.
+                    drop(frames.send(frame).await);
+                }
             },
         }
     }
@@ -110,6 +123,7 @@ impl Body for Piped {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::body::{empty, full};
     use std::sync::Arc;
     use tokio::{
         sync::Notify,
@@ -156,12 +170,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_stays_reads_everything() {
         let (reply, dropped) = slow(5);
-        let reply = to_the_end(async { Ok::<_, ()>(reply) }, LONG).await.expect("no panic").expect("a reply");
+        let reply = to_the_end(async { Ok::<_, ()>(reply) }, LONG, ()).await.expect("no panic").expect("a reply");
         assert_eq!(reply.into_body().collect().await.expect("whole").to_bytes(), "xxxxx");
         dropped.notified().await;
-        let refused = to_the_end(async { Err::<Response<ReplyBody>, _>("no") }, LONG).await.expect("no panic");
+        let refused = to_the_end(async { Err::<Response<ReplyBody>, _>("no") }, LONG, ()).await.expect("no panic");
         assert_eq!(refused.err(), Some("no"));
-        let whole = to_the_end(async { Ok::<_, ()>(Response::new(crate::body::full("abc"))) }, LONG).await;
+        let whole = to_the_end(async { Ok::<_, ()>(Response::new(full("abc"))) }, LONG, ()).await;
         let mut body = whole.expect("no panic").expect("a reply").into_body();
         assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(3), false));
         body.frame().await.expect("a frame").expect("whole");
@@ -173,7 +187,7 @@ mod tests {
         for (n_frames, within, lasts) in [(5, LONG, 5), (1000, Duration::from_secs(20), 22)] {
             let began = Instant::now();
             let (reply, dropped) = slow(n_frames);
-            let reply = to_the_end(async { Ok::<_, ()>(reply) }, within).await.expect("no panic").expect("a reply");
+            let reply = to_the_end(async { Ok::<_, ()>(reply) }, within, ()).await.expect("no panic").expect("a reply");
             let mut body = reply.into_body();
             for _ in 0..2 {
                 body.frame().await.expect("a frame").expect("whole");
@@ -194,9 +208,47 @@ mod tests {
                 sleep(SECOND * 3).await;
                 Ok::<_, ()>(reply)
             };
-            assert!(tokio::time::timeout(SECOND, to_the_end(exchange, within)).await.is_err(), "it goes");
+            assert!(tokio::time::timeout(SECOND, to_the_end(exchange, within, ())).await.is_err(), "it goes");
             dropped.notified().await;
             assert_eq!(began.elapsed().as_secs(), lasts, "{n_frames}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_is_let_go_with_the_engines_last_byte_and_no_earlier() {
+        let guard = || {
+            let held = Arc::new(());
+            (Arc::downgrade(&held), held)
+        };
+        for (n_read, leaves_at) in [(0, 1), (2, 2)] {
+            let ((seen, held), (reply, dropped)) = (guard(), slow(5));
+            let reply = to_the_end(async { Ok::<_, ()>(reply) }, LONG, held).await.expect("no panic").expect("a reply");
+            let mut body = reply.into_body();
+            for _ in 0..n_read {
+                body.frame().await.expect("a frame").expect("whole");
+            }
+            drop(body);
+            sleep(SECOND * leaves_at).await;
+            assert!(seen.upgrade().is_some(), "the engine works on");
+            dropped.notified().await;
+            assert!(seen.upgrade().is_none());
+        }
+        let ((seen, held), (reply, dropped)) = (guard(), slow(5));
+        let exchange = async move {
+            sleep(SECOND * 3).await;
+            Ok::<_, ()>(reply)
+        };
+        assert!(tokio::time::timeout(SECOND, to_the_end(exchange, LONG, held)).await.is_err(), "it goes");
+        assert!(seen.upgrade().is_some(), "the engine works on");
+        dropped.notified().await;
+        assert!(seen.upgrade().is_none());
+        // Who asks again at once finds it free.
+        for reply in [slow(2).0, Response::new(full("abc")), Response::new(empty())] {
+            let (seen, held) = guard();
+            let reply = to_the_end(async { Ok::<_, ()>(reply) }, LONG, held).await.expect("no panic").expect("a reply");
+            let mut body = reply.into_body();
+            while !body.is_end_stream() && body.frame().await.is_some() {}
+            assert!(seen.upgrade().is_none());
         }
     }
 }

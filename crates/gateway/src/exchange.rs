@@ -15,6 +15,7 @@ use crate::{
     errors::{Awaited, Failure},
     family::{Caller, ErrorForm},
     headers,
+    keys::Place,
     loading::{is_event_stream, write_stream_headers},
     ollama::{self, Lines, Translation},
     refusals::cause_of_death,
@@ -42,6 +43,8 @@ const DOCUMENT_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) model: ModelId,
+    /// The engine that it is made for: which of its paths, headers and forms of replies are known.
+    pub(crate) engine: String,
     pub(crate) method: Method,
     pub(crate) path_and_query: String,
     /// What the engine may see.
@@ -58,6 +61,8 @@ pub(crate) struct Job {
     pub(crate) upload: Option<Upload>,
     /// Who says which slot of its engine is used.
     pub(crate) slots: SlotChoice,
+    /// What its key gives it for as long as an engine works on it.
+    pub(crate) place: Option<Place>,
 }
 
 /// How the engine's reply becomes the client's.
@@ -107,6 +112,13 @@ impl Job {
                 return Err(Attempt::Failed(failure));
             }
         };
+        // A reload gave the model another engine while this waited: what was made for the old one must not reach the new one.
+        if lease.key().provider() != self.engine {
+            return Err(Attempt::Failed(Failure::EngineBusy(format!(
+                "the model `{}` was given another engine while this request waited; ask again",
+                self.model
+            ))));
+        }
         if self.on_disconnect == OnDisconnect::Abort {
             return self.exchange(context, lease, loaded_within).await;
         }
@@ -114,7 +126,7 @@ impl Job {
         let (job, context) = (Arc::clone(self), Arc::clone(context));
         let exchange = async move { job.exchange(&context, lease, loaded_within).await };
         let broken = || Err(Attempt::Failed(Failure::Internal("an exchange broke off")));
-        to_the_end(exchange, within).await.unwrap_or_else(broken)
+        to_the_end(exchange, within, self.place.clone()).await.unwrap_or_else(broken)
     }
 
     /// From a lease to the reply.

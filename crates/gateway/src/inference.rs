@@ -9,6 +9,7 @@ use crate::{
     exchange::{Job, Reply},
     family::{Caller, Commit, Family},
     headers,
+    keys::Place,
     loading::{self, CommitAfter, Told},
     models::Standing,
     multipart::boundary_of,
@@ -207,6 +208,7 @@ fn job_of(
     headers::name_request(&mut headers, &asker.holder.request);
     Ok(Job {
         model: model.id.clone(),
+        engine: model.engine.clone(),
         method: head.method.clone(),
         path_and_query: head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
         headers,
@@ -222,6 +224,7 @@ fn job_of(
         recorder,
         on_disconnect: manifest.on_disconnect,
         upload: None,
+        place: head.extensions.get::<Option<Place>>().cloned().flatten(),
     })
 }
 

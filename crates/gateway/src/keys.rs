@@ -195,7 +195,7 @@ impl Rights {
         self.key.models.is_empty() || self.key.models.iter().any(is)
     }
 
-    /// K2. Given back when it is dropped.
+    /// K2. Given back when its last clone is dropped.
     pub(crate) fn place(&self, now: Instant) -> Result<Place, Failure> {
         Counts::place(&self.counts, (self.key.concurrent, self.key.per_minute), now)
     }

@@ -7,6 +7,7 @@
 //! ```
 //!
 //! * Every family is there from the start, and so is every series whose labels are known then.
+//! * A model that a reload took away has no series; if it comes back, its counters go on.
 //! * Labels are names of the configuration and words of ours: no request makes a series by what it asks for.
 //! * Nothing here waits for an engine longer than [`engines::WAIT`].
 pub(crate) mod engines;
@@ -29,7 +30,7 @@ pub(crate) use meters::Meters;
 pub(crate) async fn answer(context: &Context, headers: &HeaderMap) -> Response<ReplyBody> {
     let form = form_of(headers);
     context.scraper.refresh().await;
-    let pages = context.scraper.pages();
+    let pages = context.scraper.pages(&context.catalog);
     let (snapshot, tally, counts) = (context.handle.snapshot(), context.handle.tally(), context.meters.counts());
     let unwritten = context.history.get().map_or(0, UsageHistory::n_lost);
     let mut families = Families::default();

@@ -152,7 +152,11 @@ impl Service {
         recorder.is_by(request.extensions().get::<Rights>().map(Rights::name));
         request.extensions_mut().insert(recorder.clone());
         let answered = match place_of(&request) {
-            Ok(place) => answer(request).await.map(|reply| watched(reply, recorder.clone(), place)),
+            Ok(place) => {
+                // An engine that works on for a client that has gone keeps it, too.
+                request.extensions_mut().insert(place.clone());
+                answer(request).await.map(|reply| watched(reply, recorder.clone(), place))
+            }
             Err(failure) => Err(failure),
         };
         answered.inspect_err(|failure| recorder.failed(failure))

@@ -1,5 +1,5 @@
 //! Values for the tests of this crate.
-use motorpool_catalog::{Capability, Catalog, Model, ModelSource, shipped};
+use motorpool_catalog::{Capability, Catalog, Manifest, Model, ModelSource, shipped};
 use motorpool_vocab::{EntryView, ExitRecord, FailureClass, ModelId, Now, PhaseView, Spawn, StopReason};
 use std::sync::Arc;
 
@@ -14,6 +14,11 @@ fn model(id: &str, aliases: &[&str]) -> Model {
 /// A catalog of the shipped engines with these models and aliases. One called `vectors` is for those, one
 /// called `hearing` writes speech down, too, and the engine of one called `stranger` is no llama-server.
 pub(crate) fn catalog(models: &[(&str, &[&str])]) -> Arc<Catalog> {
+    catalog_of(models, |_| {})
+}
+
+/// The same, with engines that are otherwise.
+pub(crate) fn catalog_of(models: &[(&str, &[&str])], change: impl Fn(&mut Manifest)) -> Arc<Catalog> {
     let mut models: Vec<Model> = models.iter().map(|(id, aliases)| model(id, aliases)).collect();
     let vectors = models.iter_mut().filter(|model| model.id.as_str() == "vectors");
     vectors.for_each(|model| model.capabilities = vec![Capability::Embeddings]);
@@ -26,6 +31,7 @@ pub(crate) fn catalog(models: &[(&str, &[&str])]) -> Arc<Catalog> {
     manifests.push(plain);
     let strangers = models.iter_mut().filter(|model| model.id.as_str() == "stranger");
     strangers.for_each(|model| model.engine = "plain".into());
+    manifests.iter_mut().for_each(change);
     Arc::new(Catalog::new(manifests, models).expect("names are unique"))
 }
 

@@ -9,6 +9,7 @@
 //! * TLS 1.2 and 1.3, and HTTP/1.1 in them: a client that offers only something else is refused by the handshake.
 //! * A connection counts among `limits.connections` from its first byte on, and a handshake holds no more memory than its
 //!   largest message.
+//! * Files are read where it may block, one look at a time, and whoever does not begin it is served by what is there.
 //! * Files that cannot be used leave what was read before in its place, and that is logged once.
 use rustls::{
     ServerConfig,
@@ -19,8 +20,8 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -68,15 +69,26 @@ pub enum TlsError {
     Unusable(#[source] rustls::Error),
 }
 
-/// What tells that a file was replaced.
+/// What tells that files were replaced, or opened to others or closed to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp(Vec<Option<(u64, u64, SystemTime)>>);
+struct Stamp([Option<FileStamp>; 2]);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileStamp {
+    inode: u64,
+    length: u64,
+    mode: u32,
+    /// When content or mode changed last, in seconds and nanoseconds.
+    changed_at: (i64, i64),
+}
 
 #[derive(Debug)]
 struct Read {
     config: Arc<ServerConfig>,
     stamp: Stamp,
     looked_at: Instant,
+    /// Somebody looks at the files now.
+    is_looking: bool,
 }
 
 /// A certificate and its key.
@@ -92,31 +104,45 @@ impl Certificates {
     pub fn open(certificate: PathBuf, key: PathBuf) -> Result<Self, TlsError> {
         let stamp = Stamp::of(&certificate, &key);
         let config = load(&certificate, &key)?;
-        Ok(Self { certificate, key, read: Mutex::new(Read { config, stamp, looked_at: Instant::now() }) })
+        let read = Read { config, stamp, looked_at: Instant::now(), is_looking: false };
+        Ok(Self { certificate, key, read: Mutex::new(read) })
+    }
+
+    fn read(&self) -> MutexGuard<'_, Read> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// By what is in the files now.
-    fn config(&self) -> Arc<ServerConfig> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if read.looked_at.elapsed() >= LOOK_EVERY {
-            self.look(&mut read);
+    async fn config(self: &Arc<Self>) -> Arc<ServerConfig> {
+        if self.begins_to_look() {
+            let this = Arc::clone(self);
+            // It ends by itself, also when this connection does not wait for it any more.
+            let _ = tokio::task::spawn_blocking(move || this.look()).await;
         }
-        Arc::clone(&read.config)
+        Arc::clone(&self.read().config)
     }
 
-    fn look(&self, read: &mut Read) {
-        read.looked_at = Instant::now();
+    /// Whether it is time to look, and nobody does.
+    fn begins_to_look(&self) -> bool {
+        let mut read = self.read();
+        let begins = !read.is_looking && read.looked_at.elapsed() >= LOOK_EVERY;
+        read.is_looking |= begins;
+        begins
+    }
+
+    /// May block, and holds nobody up meanwhile.
+    fn look(&self) {
         let stamp = Stamp::of(&self.certificate, &self.key);
-        if stamp == read.stamp {
-            return;
-        }
-        read.stamp = stamp;
-        match load(&self.certificate, &self.key) {
-            Ok(config) => {
+        let found = (stamp != self.read().stamp).then(|| load(&self.certificate, &self.key));
+        let mut read = self.read();
+        (read.stamp, read.looked_at, read.is_looking) = (stamp, Instant::now(), false);
+        match found {
+            None => {}
+            Some(Ok(config)) => {
                 tracing::info!("the certificate was read again");
                 read.config = config;
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "the certificate has changed and cannot be used: the one from before serves on");
             }
@@ -124,7 +150,7 @@ impl Certificates {
     }
 
     /// The stream that `stream` carries, once the handshake is done; `None` when there is none in time.
-    pub(crate) async fn greet(&self, stream: TcpStream) -> Option<Greeted> {
+    pub(crate) async fn greet(self: &Arc<Self>, stream: TcpStream) -> Option<Greeted> {
         let greeting = async {
             let mut first = [0];
             if stream.peek(&mut first).await? == 0 {
@@ -135,7 +161,7 @@ impl Certificates {
                 byte if byte.is_ascii_uppercase() => return Ok(Some(Greeted::Plain(stream))),
                 _ => return Ok(None),
             }
-            let accepted = TlsAcceptor::from(self.config()).accept(stream).await?;
+            let accepted = TlsAcceptor::from(self.config().await).accept(stream).await?;
             Ok(Some(Greeted::Encrypted(Box::new(accepted))))
         };
         match tokio::time::timeout(HANDSHAKE_WITHIN, greeting).await {
@@ -160,8 +186,14 @@ pub(crate) enum Greeted {
 
 impl Stamp {
     fn of(certificate: &Path, key: &Path) -> Self {
-        let stamp = |path: &Path| fs::metadata(path).ok().and_then(|m| Some((m.ino(), m.len(), m.modified().ok()?)));
-        Self(vec![stamp(certificate), stamp(key)])
+        Self([certificate, key].map(|path| fs::metadata(path).ok().as_ref().map(FileStamp::of)))
+    }
+}
+
+impl FileStamp {
+    fn of(found: &fs::Metadata) -> Self {
+        let changed_at = (found.ctime(), found.ctime_nsec());
+        Self { inode: found.ino(), length: found.len(), mode: found.mode(), changed_at }
     }
 }
 

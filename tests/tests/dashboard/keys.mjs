@@ -55,4 +55,4 @@ async function oneForModelsAloneMayChat(page) {
 }
 
 await look([aLockedServerAsksForOne, aWrongOneIsTold, aGoodOneOpens, itStaysInThisTab, itIsForgottenWhenAsked, oneForModelsAloneMayChat],
-  { expected: ["/denials", "401", "403"] });
+  { expected: ["401", "403"] });

@@ -29,11 +29,15 @@ struct Window {
     n: u32,
 }
 
-/// One of the requests that a key may have at a time.
-#[derive(Debug)]
-pub(crate) struct Place(Arc<Counts>);
+/// One of the requests that a key may have at a time. Clones are the same one, which is free when the last of them is dropped.
+#[derive(Clone, Debug)]
+#[expect(dead_code, reason = "what it holds is let go by its drop")]
+pub(crate) struct Place(Arc<Taken>);
 
-impl Drop for Place {
+#[derive(Debug)]
+struct Taken(Arc<Counts>);
+
+impl Drop for Taken {
     fn drop(&mut self) {
         let mut numbers = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         numbers.running = numbers.running.saturating_sub(1);
@@ -68,7 +72,7 @@ impl Counts {
         }
         numbers.minute.n = n.saturating_add(1);
         numbers.running = numbers.running.saturating_add(1);
-        Ok(Place(Arc::clone(this)))
+        Ok(Place(Arc::new(Taken(Arc::clone(this)))))
     }
 }
 
@@ -109,7 +113,10 @@ mod tests {
         let place = |concurrent, per_minute, at| Counts::place(&counts, (concurrent, per_minute), at);
         let first = place(Some(1), None, start).expect("free");
         assert!(matches!(place(Some(1), None, start), Err(Failure::RateLimited { seconds: 1, .. })), "K2");
+        let same = first.clone();
         drop(first);
+        assert!(place(Some(1), None, start).is_err(), "K2: its engine works on");
+        drop(same);
         drop(place(Some(1), Some(2), start).expect("given back"));
         let later = start + Duration::from_secs(20);
         assert!(matches!(place(None, Some(2), later), Err(Failure::RateLimited { seconds: 40, .. })), "K2");

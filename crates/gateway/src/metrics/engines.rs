@@ -19,8 +19,9 @@ use crate::{
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
+use motorpool_catalog::Catalog;
 use motorpool_supervisor::PoolHandle;
-use motorpool_vocab::{Endpoint, EngineKey, Spawn};
+use motorpool_vocab::{Endpoint, EngineKey, ModelId, Spawn};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -81,8 +82,24 @@ impl Scraper {
         let _ = timeout(WAIT, ended.changed()).await;
     }
 
-    pub(crate) fn pages(&self) -> Pages {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What is to be told: of the models of `catalog`, and of each of their replicas one page. While a model's engine goes for
+    /// another one, both may serve; the page is that of the other one.
+    pub(crate) fn pages(&self, catalog: &Catalog) -> Pages {
+        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_new = |key: &EngineKey| catalog.model(key.model()).is_some_and(|model| model.engine == key.provider());
+        let mut told = BTreeMap::<(ModelId, u32), (EngineKey, Page)>::new();
+        for (key, page) in pages.into_iter().filter(|(key, _)| catalog.model(key.model()).is_some()) {
+            let place = (key.model().clone(), key.replica());
+            if is_new(&key) || !told.contains_key(&place) {
+                told.insert(place, (key, page));
+            }
+        }
+        told.into_values().collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn page(&self, key: &EngineKey) -> Option<Page> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
     /// Reads the engines of `handle` whenever somebody asks. Never ends.

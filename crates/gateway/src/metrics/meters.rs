@@ -41,6 +41,14 @@ const TOKENS: &[Duration] = &[
     Duration::from_millis(2500),
 ];
 
+/// Behind a server's name: all of its models.
+const ANY_OF_SERVER: &str = "/*";
+
+/// Whether it is counted under a server's name.
+pub(super) fn is_of_server(name: &str) -> bool {
+    name.ends_with(ANY_OF_SERVER)
+}
+
 /// Counts requests.
 #[derive(Debug, Default)]
 pub(crate) struct Meters(Mutex<Counts>);
@@ -116,7 +124,7 @@ impl Meters {
     /// A request has ended.
     pub(crate) fn ended(&self, record: &UsageRecord) {
         let name = match (&record.server, &record.model) {
-            (Some(server), _) => Some(format!("{server}/*")),
+            (Some(server), _) => Some(format!("{server}{ANY_OF_SERVER}")),
             (None, model) => model.clone(),
         };
         self.count(|counts| match name {

@@ -1,7 +1,7 @@
 //! What is measured of each model of the configuration, and of each server of somebody else's.
 use super::{
     families::{Families, Labels, Measure, Value, counter, gauge, histogram},
-    meters::{Counts, OfModel},
+    meters::{Counts, OfModel, is_of_server},
     pool::{of_model, width},
 };
 use motorpool_supervisor::Tally;
@@ -18,7 +18,8 @@ pub(super) fn write(
     (counts, ids): (&Counts, &[&str]),
 ) {
     write_engines(families, snapshot, ids);
-    let loads = tally.loads.iter().map(|(model, loads)| (named(model.as_str()), Value::Times(loads.clone())));
+    let loads = tally.loads.iter().filter(|(model, _)| ids.contains(&model.as_str()));
+    let loads = loads.map(|(model, loads)| (named(model.as_str()), Value::Times(loads.clone())));
     let help = "Loads that ended with a ready engine, from the order to start.";
     families.add(histogram("motorpool_load_duration", help), loads);
     write_requests(families, counts, ids);
@@ -54,7 +55,8 @@ fn write_engines(families: &mut Families, snapshot: &Snapshot, ids: &[&str]) {
 fn write_requests(families: &mut Families, counts: &Counts, ids: &[&str]) {
     // One that was never asked for is there too.
     let none = OfModel::default();
-    let others = counts.models.keys().map(String::as_str).filter(|name| !ids.contains(name));
+    // Of somebody else's server, not of a model that a reload took away.
+    let others = counts.models.keys().map(String::as_str).filter(|name| is_of_server(name) && !ids.contains(name));
     let all: Vec<(&str, &OfModel)> =
         ids.iter().copied().chain(others).map(|name| (name, counts.models.get(name).unwrap_or(&none))).collect();
     let each = |value: &dyn Fn(&OfModel) -> Value| -> Vec<_> {

@@ -4,7 +4,7 @@ use super::{
     *,
 };
 use crate::{
-    testing::{Engine, entry},
+    testing::{Engine, catalog, entry},
     upstream::Upstream,
     usage::{Outcome, Tokens, UsageRecord},
 };
@@ -183,6 +183,54 @@ fn who_waits_for_a_lease_gets_it_is_refused_or_leaves() {
     assert_eq!((ends, counts.waited.count()), (vec![("granted", 1), ("left", 1), ("queue_full", 1)], 1));
 }
 
+#[test]
+fn a_model_that_a_reload_took_away_has_no_series_and_the_others_keep_theirs() {
+    let meters = Meters::default();
+    for (model, server) in [("m", None), ("gone", None), ("box/a", Some("box".to_owned()))] {
+        meters.ended(&UsageRecord { server, ..record(Some(model), Outcome::Finished) });
+    }
+    let mut tally = Tally::default();
+    for model in ["llama-server:m:0", "llama-server:gone:0"] {
+        let loads = Histogram::new(const { &[Duration::from_secs(1)] });
+        tally.loads.insert(key(model).model().clone(), loads);
+    }
+    let mut families = Families::default();
+    models::write(&mut families, (&Snapshot::default(), &tally), (&meters.counts(), &["m"]));
+    let text = families.text(Form::Text, "");
+    assert!(!text.contains("model=\"gone\""), "{text}");
+    for line in [
+        "motorpool_requests_total{model=\"m\",outcome=\"finished\"} 1",
+        "motorpool_requests_total{model=\"box/*\",outcome=\"finished\"} 1",
+        "motorpool_load_duration_seconds_count{model=\"m\"} 0",
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line}\nis not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn of_two_engines_side_by_side_in_one_place_the_new_one_is_told() {
+    let (new, old) = (Engine::start(), Engine::start());
+    let names = ["a:m:0", "llama-server:m:0", "z:m:0", "z:m:1", "llama-server:gone:0"];
+    let engines: Vec<_> = names
+        .into_iter()
+        .zip(1..)
+        .map(|(name, n)| {
+            let (engine, value) = if name.starts_with("llama-server:m") { (&new, 1) } else { (&old, 2) };
+            engine.text(200, &format!("n {value}\n"));
+            (key(name), Spawn(n), Endpoint::Unix(engine.socket.clone()))
+        })
+        .collect();
+    let scraper = Scraper::default();
+    scraper.round(&engines, &Upstream::new(Duration::from_secs(5), Duration::from_mins(1))).await;
+    let pages = scraper.pages(&catalog(&[("m", &[])]));
+    let text = merged(&pages, Form::Text);
+    let told: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(told, ["n{model=\"m\",replica=\"0\"} 1", "n{model=\"m\",replica=\"1\"} 2"]);
+    let mut families = Families::default();
+    engines::write(&mut families, &pages);
+    assert_eq!(families.text(Form::Text, "").matches("scrape_up{").count(), 2);
+}
+
 const PAGE: &str = "# HELP llamacpp:prompt_tokens_total Tokens.\n# TYPE llamacpp:prompt_tokens_total counter\n\
                     llamacpp:prompt_tokens_total 7\n# TYPE llamacpp:n_tokens_max counter\nllamacpp:n_tokens_max 9\n\
                     # TYPE wait histogram\nwait_bucket{le=\"+Inf\"} 1\nwait_sum 0.5 1700000000000\nwait_count 1\n\
@@ -257,7 +305,7 @@ async fn an_engine_that_hangs_keeps_nobody_waiting_and_one_that_speaks_nonsense_
         .collect();
     let scraper = Scraper::default();
     let upstream = Upstream::new(Duration::from_secs(5), Duration::from_mins(1));
-    let page = |name: &str| scraper.pages().get(&key(&format!("e:{name}:0"))).cloned();
+    let page = |name: &str| scraper.page(&key(&format!("e:{name}:0")));
     tokio::select! {
         () = scraper.round(&engines, &upstream) => panic!("one of them hangs"),
         () = async {

@@ -2,7 +2,7 @@
 use super::Engine;
 use motorpool_pool::{Grant, Refusal, SlotChoice};
 use motorpool_supervisor::{Detached, PoolHandle, Told, Wish};
-use motorpool_vocab::{EngineKey, ExitRecord, FailureClass, Gate, Now, Signs, Spawn, StopReason};
+use motorpool_vocab::{EngineKey, ExitRecord, FailureClass, Gate, ModelId, Now, Signs, Spawn, StopReason};
 use std::{
     sync::{
         Arc,
@@ -25,6 +25,8 @@ enum Order {
     End(StopReason, FailureClass),
     /// An answer takes so long.
     Take(Duration),
+    /// Every engine is this one, whatever the catalog says.
+    Be(&'static str),
     /// From now on it does this.
     Do(Deed),
 }
@@ -87,6 +89,10 @@ impl Pool {
         self.order(Order::End(reason, FailureClass::Killed));
     }
 
+    pub(crate) fn becomes(&self, engine: &'static str) {
+        self.order(Order::Be(engine));
+    }
+
     pub(crate) fn takes(&self, time: Duration) {
         self.order(Order::Take(time));
     }
@@ -136,7 +142,7 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self) {
-        let (mut deed, mut delay) = (Deed::Grant, Duration::ZERO);
+        let (mut deed, mut delay, mut engine) = (Deed::Grant, Duration::ZERO, None);
         let mut kept = Vec::new();
         loop {
             let told = tokio::select! {
@@ -145,6 +151,7 @@ impl Keeper {
                     match next {
                         Order::End(reason, class) => self.detached.remember(ended(self.grant.spawn, (reason, class))),
                         Order::Take(time) => delay = time,
+                        Order::Be(next) => engine = Some(next),
                         Order::Do(next) => deed = next,
                     }
                     continue;
@@ -154,6 +161,7 @@ impl Keeper {
             match told {
                 Told::Lease(wish) => {
                     sleep(delay).await;
+                    self.grant.key = key(&wish.ask.model, engine);
                     self.answer(wish, deed, &mut kept);
                 }
                 Told::Load(_, answer) => {
@@ -184,6 +192,12 @@ impl Keeper {
             }
         }
     }
+}
+
+/// As [`catalog`](super::catalog) has it.
+fn key(model: &ModelId, engine: Option<&str>) -> EngineKey {
+    let known = if model.as_str() == "stranger" { "plain" } else { "llama-server" };
+    EngineKey::new(engine.unwrap_or(known), model.clone(), 0).expect("a key")
 }
 
 fn ended(spawn: Spawn, (reason, class): (StopReason, FailureClass)) -> ExitRecord {

@@ -1,13 +1,19 @@
 //! Access keys, over the whole server.
 use super::{CHAT, END, Server, delta};
 use crate::{
+    GatewaySettings,
     keys::{
         Keyring, KeysNeeded, Visitor,
         file::{self, KeyRecord, Scope, Strength},
     },
-    testing::{Engine, Pool},
+    testing::{Engine, Pool, catalog_of},
 };
+use motorpool_catalog::{Config, OnDisconnect};
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 struct House {
     server: Server,
@@ -19,6 +25,10 @@ struct House {
 impl House {
     /// A server with one key for each of these.
     async fn with(keys: &[(&str, KeyRecord)]) -> Self {
+        Self::starting(keys, |_| {}).await
+    }
+
+    async fn starting(keys: &[(&str, KeyRecord)], change: impl FnOnce(&mut GatewaySettings)) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("keys.json");
         for (key, record) in keys {
@@ -26,7 +36,11 @@ impl House {
         }
         let engine = Engine::start();
         let pool = Pool::of(&engine);
-        let server = Server::start(&pool, |settings| settings.keys = Some(path)).await;
+        let server = Server::start(&pool, |settings| {
+            settings.keys = Some(path);
+            change(settings);
+        })
+        .await;
         Self { server, engine, folder, _pool: pool }
     }
 
@@ -173,6 +187,43 @@ async fn what_a_key_may_ask_in_a_minute_is_counted_for_it_alone() {
     let refused = house.server.post(CHAT, &bearer("few"), &ask()).await;
     assert!(refused.head.contains("retry-after: "), "{}", refused.head);
     assert_eq!(house.chat(&bearer("other")).await.0, 200, "K2");
+}
+
+#[tokio::test]
+async fn an_engine_that_works_on_for_who_has_gone_counts_among_what_the_key_may_have_at_a_time() {
+    let one = KeyRecord { concurrent: Some(1), ..of("one", &[Scope::Inference]) };
+    let house = House::starting(&[("one", one)], |settings| settings.limits.connections = 1).await;
+    let draining = catalog_of(&[("m", &[])], |manifest| manifest.on_disconnect = OnDisconnect::Drain);
+    house.server.handover.reload(draining, &Config::default());
+    // The one place for connections is free when the last of them is over.
+    let next = async || loop {
+        match house.chat(&bearer("one")).await {
+            (503, code) if code == "overloaded" => {}
+            other => return other,
+        }
+    };
+    for _ in 0..3 {
+        assert_eq!(next().await.0, 200, "K2: who reads to the end has its place back");
+    }
+    house.engine.heard().await;
+    house.engine.hangs_after(&[&delta("a")]);
+    let text = json!({"model": "m", "stream": true}).to_string();
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\n{}content-length: {}\r\n\r\n", bearer("one"), text.len());
+    let begun = async || {
+        let mut stream = TcpStream::connect(house.server.address).await.expect("it listens");
+        stream.write_all((head.clone() + &text).as_bytes()).await.expect("it reads");
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.expect("it answers");
+        (status.ends_with(b"200"), stream)
+    };
+    let stream = loop {
+        if let (true, stream) = begun().await {
+            break stream;
+        }
+    };
+    drop(stream);
+    assert_eq!(next().await, (429, "rate_limited".to_owned()), "K2: the engine works on");
 }
 
 #[tokio::test]

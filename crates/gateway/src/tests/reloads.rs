@@ -41,6 +41,25 @@ async fn a_request_sees_the_catalog_that_it_began_with_and_the_next_one_sees_the
 }
 
 #[tokio::test]
+async fn a_request_that_was_made_for_another_engine_of_its_model_does_not_reach_the_new_one() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    pool.becomes("other");
+    for path in [CHAT, "/m/m/v1/chat/completions", "/api/chat"] {
+        engine.stream(&[&delta("a"), END]);
+        let ask = json!({"model":"m","messages":[{"role":"user","content":"x"}]});
+        let reply = server.post(path, "", &ask).await;
+        assert_eq!(reply.status, 503, "{path}: {reply:?}");
+        assert!(
+            reply.head.contains("retry-after: 5") && reply.head.contains("x-motorpool-code: engine_busy"),
+            "{reply:?}"
+        );
+    }
+    assert_eq!((pool.n_granted(), engine.leases().await), (3, 0), "what was leased is given back");
+}
+
+#[tokio::test]
 async fn nobody_reloads_where_nobody_can() {
     let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
     let reply = server.post("/api/motorpool/v1/reload", "", &json!({})).await;

@@ -6,7 +6,13 @@ use crate::{
 };
 use motorpool_catalog::Config;
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
-use std::{net::SocketAddr, os::unix::fs::PermissionsExt};
+use std::{
+    future::{Future, poll_fn},
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    pin::Pin,
+    task::Poll,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -142,17 +148,54 @@ async fn who_does_not_finish_its_handshake_is_gone_after_ten_seconds_and_its_pla
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
+fn look(certificates: &Certificates) -> Arc<ServerConfig> {
+    certificates.look();
+    Arc::clone(&certificates.read().config)
+}
+
+#[test]
+fn a_key_that_was_too_open_serves_as_soon_as_it_is_closed() {
+    let mut files = Files::new();
+    let certificates = files.open().expect("usable");
+    let first = look(&certificates);
+    files.renew();
+    let set = |mode| fs::set_permissions(files.path("key.pem"), fs::Permissions::from_mode(mode)).expect("ours");
+    set(0o644);
+    assert!(Arc::ptr_eq(&first, &look(&certificates)), "others can read it");
+    set(0o600);
+    assert!(!Arc::ptr_eq(&first, &look(&certificates)));
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_holds_up_no_other_connection() {
+    let files = Files::new();
+    let certificates = Arc::new(files.open().expect("usable"));
+    let first = certificates.config().await;
+    let key = fs::read(files.path("key.pem")).expect("there");
+    let (inside, outside) = (files.path("key.pem"), files.path("pipe"));
+    // Whoever reads it waits until somebody writes.
+    nix::unistd::mkfifo(&outside, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).expect("made");
+    fs::rename(outside, &inside).expect("in its place");
+    let long_ago = || certificates.read().looked_at = Instant::now().checked_sub(LOOK_EVERY).expect("it has run");
+    long_ago();
+    let mut hangs = std::pin::pin!(certificates.config());
+    assert!(polled_once(hangs.as_mut()).await.is_pending());
+    long_ago();
+    assert!(Arc::ptr_eq(&first, &certificates.config().await), "it does not look, too");
+    tokio::task::spawn_blocking(move || fs::write(inside, key)).await.expect("no panic").expect("read");
+    assert!(!Arc::ptr_eq(&first, &hangs.await), "what it read at last");
+}
+
+/// Where it is after one poll.
+async fn polled_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
 #[tokio::test]
 async fn a_new_certificate_serves_new_connections_and_a_bad_one_changes_nothing() {
     let mut files = Files::new();
     let certificates = files.open().expect("usable");
-    // As if the last look were long ago.
-    let look = |certificates: &Certificates| {
-        let mut read = certificates.read.lock().expect("whole");
-        certificates.look(&mut read);
-        Arc::clone(&read.config)
-    };
-    let first = certificates.config();
+    let first = look(&certificates);
     assert!(Arc::ptr_eq(&first, &look(&certificates)), "nothing has changed");
     let good = (files.certificate.clone(), fs::read_to_string(files.path("key.pem")).expect("there"));
     files.renew();

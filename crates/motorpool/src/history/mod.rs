@@ -75,10 +75,7 @@ impl History {
         let (path, places) = (self.path.clone(), Arc::new(Semaphore::new(QUESTIONS)));
         let ask = move |question| -> Remembering {
             let (path, places) = (path.clone(), Arc::clone(&places));
-            Box::pin(async move {
-                let _place = places.acquire_owned().await.map_err(|error| error.to_string())?;
-                tokio::task::spawn_blocking(move || answer(&path, question)).await.map_err(|error| error.to_string())?
-            })
+            Box::pin(async move { in_turn(places, move || answer(&path, question)).await? })
         };
         UsageHistory::new(ask, Arc::clone(&self.n_lost))
     }
@@ -90,6 +87,20 @@ impl History {
             tracing::warn!("the last records of requests may be lost: the disk is too slow");
         }
     }
+}
+
+/// Does `work` where it may block, with one of the places. Whoever does not wait for it any more leaves it its place: it cannot
+/// be cut, and reads on.
+async fn in_turn<T: Send + 'static>(
+    places: Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let place = places.acquire_owned().await.map_err(|error| error.to_string())?;
+    let work = move || {
+        let _place = place;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())
 }
 
 fn answer(path: &Path, question: Question) -> Result<Vec<UsageRow>, String> {

@@ -189,3 +189,20 @@ async fn who_tells_never_waits_and_what_was_told_is_written_at_the_end() {
     let rows = rows::read(&path, Question { since: UNIX_EPOCH, by: By::Model }).expect("readable");
     assert_eq!(rows[0].requests, u64::try_from(MOST_WAITING).expect("few"));
 }
+
+#[tokio::test]
+async fn a_question_that_is_left_keeps_its_place_until_the_file_is_read() {
+    let places = Arc::new(Semaphore::new(1));
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let (go_on, waits) = std::sync::mpsc::channel();
+    let left = tokio::spawn(in_turn(Arc::clone(&places), move || {
+        begun.send(()).expect("awaited");
+        waits.recv().expect("told")
+    }));
+    begins.await.expect("it begins");
+    left.abort();
+    assert!(left.await.is_err_and(|error| error.is_cancelled()));
+    assert_eq!(places.available_permits(), 0, "it is read on");
+    go_on.send(()).expect("it waits");
+    assert_eq!(in_turn(places, || 7).await, Ok(7));
+}
