@@ -343,6 +343,7 @@ impl Daemon {
     pub(crate) async fn end(self, signals: &mut Signals) {
         // The doors stay open until everything has ended: whoever asks hears that we are leaving, and operators see it.
         self.watch.abort();
+        self.reloader.close().await;
         self.notifier.stopping().await;
         let grace = self.reloader.grace();
         tracing::info!("stopping: running requests have {} s", grace.as_secs());
