@@ -44,18 +44,25 @@ impl Handover {
 }
 
 /// Why nothing was reloaded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NotReloaded {
-    /// What is wrong, for people.
-    pub message: String,
-    /// The file.
-    pub file: Option<String>,
-    /// The line, from 1.
-    pub line: Option<usize>,
-    /// The column in characters, from 1.
-    pub column: Option<usize>,
-    /// The name most like one that nobody knows.
-    pub nearest: Option<String>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotReloaded {
+    /// What the files say cannot be taken over.
+    Wrong {
+        /// What is wrong, for people.
+        message: String,
+        /// The file.
+        file: Option<String>,
+        /// The line, from 1.
+        line: Option<usize>,
+        /// The column in characters, from 1.
+        column: Option<usize>,
+        /// The name most like one that nobody knows.
+        nearest: Option<String>,
+    },
+    /// The server is being stopped.
+    Stopping,
+    /// It broke off by a panic, which is in the log.
+    Broken,
 }
 
 /// What was made of every item, and the keys of engines that end for it.

@@ -30,7 +30,7 @@ use crate::{
     systemd::{self, Notifier},
     terms::pool_config,
 };
-use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource, Tls};
+use motorpool_catalog::{Config, Listen, LogLevel, Manifest, Model, ModelSource, Tls};
 use motorpool_gateway::{
     Gateway, GatewaySettings, KeysNeeded, Listener, Pull,
     tls::{Certificates, TlsError},
@@ -178,7 +178,7 @@ fn puller(dirs: &Dirs, settings: &Settings) -> Pull {
 
 /// Where requests come in: the sockets that were passed, else what the configuration names.
 async fn doors(settings: &Settings) -> Result<Vec<(Bound, String)>, Failure> {
-    let mut doors = systemd::passed_sockets()?;
+    let mut doors = systemd::passed_sockets(&settings.config.server)?;
     if doors.is_empty() {
         for listen in &settings.config.server.listen {
             doors.push(listen::bind(listen).await?);
@@ -247,10 +247,15 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Takes the state directory, binds every address, and serves.
-    pub(crate) async fn start(dirs: &Dirs, settings: &Settings, reach: Reach) -> Result<Self, Failure> {
+    /// Takes the state directory, binds every address, and serves. `level` is the log's, whatever `settings` say.
+    pub(crate) async fn start(
+        dirs: &Dirs,
+        settings: &Settings,
+        reach: Reach,
+        level: LogLevel,
+    ) -> Result<Self, Failure> {
         dirs.make_for_daemon()?;
-        log::begin(settings.config.log.level, settings.config.log.format);
+        log::begin(level, settings.config.log.format);
         raise_descriptors();
         let handle = start_pool(dirs, settings).await?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -343,6 +348,7 @@ impl Daemon {
     pub(crate) async fn end(self, signals: &mut Signals) {
         // The doors stay open until everything has ended: whoever asks hears that we are leaving, and operators see it.
         self.watch.abort();
+        self.reloader.close().await;
         self.notifier.stopping().await;
         let grace = self.reloader.grace();
         tracing::info!("stopping: running requests have {} s", grace.as_secs());
@@ -387,13 +393,15 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    on_hangup: Call,
 }
 
 impl Signals {
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    /// `on_hangup` is what SIGHUP wants: whoever runs on a terminal gets it when that goes.
+    pub(crate) fn listen(on_hangup: Call) -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, error, "start it again"));
         let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, hangup: listen(SignalKind::hangup())? })
+        Ok(Self { terminate, interrupt, hangup: listen(SignalKind::hangup())?, on_hangup })
     }
 
     /// The next one.
@@ -401,7 +409,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Call::Stop,
             _ = self.interrupt.recv() => Call::Stop,
-            _ = self.hangup.recv() => Call::Reload,
+            _ = self.hangup.recv() => self.on_hangup,
         }
     }
 
@@ -410,6 +418,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            _ = self.hangup.recv(), if self.on_hangup == Call::Stop => {}
         }
     }
 }
@@ -429,6 +438,16 @@ fn raise_descriptors() {
 mod tests {
     use super::*;
     use motorpool_vocab::ModelId;
+
+    #[tokio::test]
+    async fn a_hangup_is_what_whoever_listens_takes_it_for() {
+        let mut of_daemon = Signals::listen(Call::Reload).expect("listening");
+        let mut of_terminal = Signals::listen(Call::Stop).expect("listening");
+        let mut waiting = Signals::listen(Call::Stop).expect("listening");
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGHUP).expect("ours");
+        assert_eq!((of_daemon.next().await, of_terminal.next().await), (Call::Reload, Call::Stop));
+        waiting.stop().await;
+    }
 
     #[test]
     fn what_is_not_on_this_machine_is_told_with_the_line_that_brings_it() {

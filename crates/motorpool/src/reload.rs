@@ -8,10 +8,11 @@
 //! ```
 //!
 //! One reload at a time; each is held against what counts then, so however they come, the last one read is what counts. The
-//! pool goes first: whoever resolves a name by the new catalog finds the pool knowing it.
+//! pool goes first: whoever resolves a name by the new catalog finds the pool knowing it. A reload that has begun is done to
+//! its end, also when whoever asked for it is gone. Once we are closed nothing is reloaded, and systemd is told nothing of it.
 use crate::{
     dirs::Dirs,
-    exit::{Exit, Failure},
+    exit::Failure,
     settings::{Settings, SettingsError},
     systemd,
     terms::pool_config,
@@ -23,14 +24,18 @@ use motorpool_pool::{Host, Reload, Reloaded};
 use motorpool_supervisor::PoolHandle;
 use motorpool_vocab::EngineKey;
 use std::{sync::Arc, time::Duration};
-use tokio::sync::{Mutex, watch};
+use tokio::{
+    sync::{Mutex, watch},
+    task::JoinError,
+};
 
 /// Has the files read again.
 #[derive(Debug)]
 pub(crate) struct Reloader {
     dirs: Dirs,
     handle: PoolHandle,
-    requests: Handover,
+    /// `None` once we are closed.
+    requests: Mutex<Option<Handover>>,
     /// What counts now.
     settings: Mutex<Settings>,
     grace: watch::Sender<Duration>,
@@ -46,22 +51,35 @@ pub(crate) struct Done {
 
 /// Why nothing was reloaded.
 #[derive(Debug)]
-pub(crate) struct NotDone {
-    failure: Failure,
-    /// Where a file is wrong.
-    place: Option<ConfigError>,
+pub(crate) enum NotDone {
+    /// What the files say cannot be taken over.
+    Wrong {
+        failure: Failure,
+        /// Where a file is wrong.
+        place: Option<ConfigError>,
+    },
+    /// We end.
+    Stopping,
+    /// It panicked.
+    Broken(JoinError),
 }
 
 impl From<SettingsError> for NotDone {
     fn from(error: SettingsError) -> Self {
         let place = if let SettingsError::Wrong(wrong) = &error { Some(wrong.clone()) } else { None };
-        Self { failure: error.into(), place }
+        Self::Wrong { failure: error.into(), place }
     }
 }
 
 impl From<Failure> for NotDone {
     fn from(failure: Failure) -> Self {
-        Self { failure, place: None }
+        Self::Wrong { failure, place: None }
+    }
+}
+
+impl From<JoinError> for NotDone {
+    fn from(error: JoinError) -> Self {
+        Self::Broken(error)
     }
 }
 
@@ -71,6 +89,7 @@ impl Reloader {
         let watching = Watching::default();
         watching.follow(&settings);
         let grace = watch::Sender::new(settings.config.shutdown.grace);
+        let requests = Mutex::new(Some(requests));
         Arc::new(Self { dirs: dirs.clone(), handle, requests, settings: Mutex::new(settings), grace, watching })
     }
 
@@ -83,16 +102,21 @@ impl Reloader {
     pub(crate) fn for_requests(self: &Arc<Self>) -> Reloads {
         let us = Arc::downgrade(self);
         Reloads::new(move || {
-            let us = us.upgrade();
+            // In a task of its own: whoever asked may leave when the pool goes by the new files and requests do not yet.
+            let begun = us.upgrade().map(|us| tokio::spawn(async move { us.reload().await }));
+            let told = |done: Done| (done.report, done.draining.iter().map(ToString::to_string).collect());
             Box::pin(async move {
-                let Some(us) = us else {
-                    let message = "the server is being stopped".to_owned();
-                    return Err(NotReloaded { message, ..NotReloaded::default() });
-                };
-                let told = |done: Done| (done.report, done.draining.iter().map(ToString::to_string).collect());
-                us.reload().await.map(told).map_err(NotDone::told)
+                let Some(begun) = begun else { return Err(NotReloaded::Stopping) };
+                let done = begun.await.unwrap_or_else(|error| Err(error.into()));
+                done.map(told).map_err(NotDone::told)
             })
         })
+    }
+
+    /// From now on nothing is reloaded, nothing is told of it, and the way to requests is let go: the records of requests
+    /// end when nobody can reach them.
+    pub(crate) async fn close(&self) {
+        drop(self.requests.lock().await.take());
     }
 
     /// Whenever watched files changed, until this is dropped with everything else.
@@ -111,41 +135,48 @@ impl Reloader {
         // Whoever is not ready yet says so later, and once.
         let is_ready = self.handle.is_settled();
         if is_ready {
-            systemd::reloading().await;
+            self.unless_closed(systemd::reloading()).await;
         }
         let done = self.replace(&mut settings).await;
+        // Folders may have come that were not there, also with a file that is wrong.
+        self.watching.follow(&settings);
         match &done {
             Ok(done) => done.log(),
-            Err(NotDone { failure, .. }) => {
-                tracing::error!("nothing was reloaded: {}; {}", failure.what, failure.cure);
-            }
+            Err(why) => why.log(),
         }
         if is_ready {
-            systemd::ready_again().await;
+            self.unless_closed(systemd::ready_again()).await;
         }
         done
     }
 
+    /// Whoever closes us waits for what is being told, and says only then that we stop.
+    async fn unless_closed(&self, telling: impl Future<Output = ()>) {
+        let requests = self.requests.lock().await;
+        if requests.is_some() {
+            telling.await;
+        }
+    }
+
     async fn replace(&self, now: &mut Settings) -> Result<Done, NotDone> {
+        if self.requests.lock().await.is_none() {
+            return Err(NotDone::Stopping);
+        }
         let (dirs, before) = (self.dirs.clone(), now.clone());
-        let read = tokio::task::spawn_blocking(move || before.read_again(&dirs)).await;
-        let broke =
-            |error| Failure::new(Exit::Failed, format_args!("reading the files broke off: {error}"), "try again");
-        let new = read.map_err(broke)??;
+        let new = tokio::task::spawn_blocking(move || before.read_again(&dirs)).await??;
         let terms = Box::new(pool_config(&new.config, Host::default())?);
         let difference = Difference::between(now.said(), new.said());
         let mut draining = Vec::new();
         if !difference.is_empty() {
             let reload = Reload { catalog: Arc::clone(&new.catalog), terms };
             let Some(Reloaded { draining: going }) = self.handle.reload(reload).await else {
-                return Err(Failure::new(Exit::Refused, "the pool is being stopped", "start it again").into());
+                return Err(NotDone::Stopping);
             };
-            self.requests.reload(Arc::clone(&new.catalog), &new.config);
+            let requests = self.requests.lock().await;
+            requests.as_ref().ok_or(NotDone::Stopping)?.reload(Arc::clone(&new.catalog), &new.config);
             self.grace.send_replace(new.config.shutdown.grace);
             draining = going;
         }
-        // Folders may have come that were not there.
-        self.watching.follow(&new);
         *now = new;
         let report = difference.report(|model| draining.iter().any(|key| key.model().as_str() == model));
         Ok(Done { report, draining })
@@ -174,8 +205,22 @@ impl Done {
 }
 
 impl NotDone {
+    fn log(&self) {
+        match self {
+            Self::Wrong { failure: Failure { what, cure, .. }, .. } => {
+                tracing::error!("nothing was reloaded: {what}; {cure}");
+            }
+            Self::Stopping => tracing::info!("nothing was reloaded: the server is being stopped"),
+            Self::Broken(error) => tracing::error!("nothing was reloaded: it broke off: {error}; try again"),
+        }
+    }
+
     fn told(self) -> NotReloaded {
-        let Self { failure, place } = self;
+        let (failure, place) = match self {
+            Self::Wrong { failure, place } => (failure, place),
+            Self::Stopping => return NotReloaded::Stopping,
+            Self::Broken(_) => return NotReloaded::Broken,
+        };
         let nearest = place.as_ref().and_then(|wrong| match wrong.fault() {
             Fault::UnknownKey { nearest, .. }
             | Fault::UnknownValue { nearest, .. }
@@ -187,7 +232,7 @@ impl NotDone {
             | Fault::BadVariable(_)
             | Fault::Taken { .. } => None,
         });
-        NotReloaded {
+        NotReloaded::Wrong {
             message: failure.what,
             file: place.as_ref().map(|wrong| wrong.file().to_owned()),
             line: place.as_ref().and_then(ConfigError::line),

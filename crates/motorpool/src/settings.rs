@@ -8,6 +8,9 @@
 //!
 //! A later file replaces an earlier one of the same name. A folder that somebody else can write to could make us run
 //! their programs, so what lies in the working directory is used only when it is the user's and nobody else's.
+//!
+//! What is absent counts for nothing; what cannot be looked at, or may not be used any more, is an error: else a disk that
+//! fails for a moment would remove every model from a pool that reads its files again.
 use crate::{
     dirs::Dirs,
     exit::{Exit, Failure, chain},
@@ -31,6 +34,7 @@ use std::{
 
 const FILE: &str = "motorpool.toml";
 const SYSTEM: &str = "/etc/motorpool";
+const UNREADABLE: &str = "it cannot be read";
 pub(crate) const BUDGET: &str = "MOTORPOOL_CAPACITY_BUDGET_GB";
 pub(crate) const SERIALIZE: &str = "MOTORPOOL_SERIALIZE_GPU_LOADS";
 const PANIC_GUARD: &str = "MOTORPOOL_GPU_PANIC_GUARD";
@@ -49,6 +53,8 @@ pub(crate) struct Settings {
     explicit: Option<PathBuf>,
     /// The model that is meant by `default` whatever the files say.
     called: Option<ModelId>,
+    /// Every file that they are from.
+    read: Vec<PathBuf>,
 }
 
 /// Why there are no settings.
@@ -56,6 +62,8 @@ pub(crate) struct Settings {
 pub(crate) enum SettingsError {
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("{} was used until now: {why}", path.display())]
+    Distrusted { path: PathBuf, why: &'static str },
     #[error(transparent)]
     Wrong(#[from] ConfigError),
     #[error("{BUDGET} cannot be used")]
@@ -75,6 +83,7 @@ impl From<SettingsError> for Failure {
         let what = chain(&error);
         match error {
             SettingsError::Read { .. } => Self::new(Exit::Config, what, "check the path and its permissions"),
+            SettingsError::Distrusted { .. } => Self::new(Exit::Config, what, "or take it away, and reload"),
             SettingsError::Wrong(error) => {
                 Self::new(Exit::Config, what, format_args!("correct {} and run this again", error.file()))
             }
@@ -97,7 +106,10 @@ impl From<SettingsError> for Failure {
 impl Settings {
     /// Reads them all. `explicit` is what `--config` says.
     pub(crate) fn load(dirs: &Dirs, explicit: Option<&Path>) -> Result<Self, SettingsError> {
-        let files = Files::find(dirs, explicit);
+        Self::of(Files::find(dirs, explicit)?, explicit)
+    }
+
+    fn of(files: Files, explicit: Option<&Path>) -> Result<Self, SettingsError> {
         let config = match &files.config {
             Some(path) => read_with(path, parse_config)?,
             None => Config::default(),
@@ -114,22 +126,33 @@ impl Settings {
             None => None,
         };
         let (catalog, explicit) = (Arc::new(catalog), explicit.map(Path::to_owned));
-        let Files { config: file, beside, .. } = files;
-        let mut settings = Self { file, config, catalog, beside, explicit, called: None };
+        let Files { config: file, engines, pulled, models, beside, .. } = files;
+        let read = file.iter().cloned().chain(engines).chain(pulled).chain(models).collect();
+        let mut settings = Self { file, config, catalog, beside, explicit, called: None, read };
         if let Some(id) = default {
             settings.call_default(&id);
         }
         Ok(settings)
     }
 
-    /// What the files say now, found in the same way.
+    /// What the files say now, found in the same way. A file that may not be used any more is not one that is gone.
     pub(crate) fn read_again(&self, dirs: &Dirs) -> Result<Self, SettingsError> {
-        let mut again = Self::load(dirs, self.explicit.as_deref())?;
+        let files = Files::find(dirs, self.explicit.as_deref())?;
+        self.still(&files)?;
+        let mut again = Self::of(files, self.explicit.as_deref())?;
         if let Some(id) = self.called.as_ref().filter(|id| again.catalog.model(id).is_some()) {
             again.call_default(id);
         }
         again.called.clone_from(&self.called);
         Ok(again)
+    }
+
+    /// Nothing that we are from is ignored now.
+    fn still(&self, files: &Files) -> Result<(), SettingsError> {
+        match files.ignored.iter().find(|(path, _)| self.read.contains(path)) {
+            Some((path, why)) => Err(SettingsError::Distrusted { path: path.clone(), why }),
+            None => Ok(()),
+        }
     }
 
     /// [`Settings::call_default`] that holds whatever the files say, as long as the model is there.
@@ -157,50 +180,94 @@ pub(crate) struct Files {
     pub(crate) models: Vec<PathBuf>,
     /// The folder of both.
     pub(crate) beside: PathBuf,
+    /// What is there and not used.
+    ignored: Vec<Ignored>,
 }
+
+/// A file that is not used, and why.
+type Ignored = (PathBuf, &'static str);
 
 impl Files {
     /// Those of a daemon. `explicit` is what `--config` says.
-    pub(crate) fn find(dirs: &Dirs, explicit: Option<&Path>) -> Self {
+    pub(crate) fn find(dirs: &Dirs, explicit: Option<&Path>) -> Result<Self, SettingsError> {
+        let mut ignored = Vec::new();
         let (config, beside) = match explicit {
             Some(path) => (Some(path.to_owned()), folder_of(path)),
-            None => discover(dirs),
+            None => discover(dirs, &mut ignored)?,
         };
-        Self { config, pulled: pulled(dirs), ..Self::around(&beside) }
+        let around = Self::around(&beside)?;
+        ignored.extend(around.ignored);
+        Ok(Self { config, pulled: pulled(dirs)?, ignored, ..around })
     }
 
     /// Those of a folder, whoever uses them.
-    pub(crate) fn in_folder(folder: &Path) -> Self {
-        Self { config: Some(folder.join(FILE)).filter(|path| path.exists()), ..Self::around(folder) }
+    pub(crate) fn in_folder(folder: &Path) -> Result<Self, SettingsError> {
+        let config = folder.join(FILE);
+        let config = is_there(&config)?.then_some(config);
+        Ok(Self { config, ..Self::around(folder)? })
     }
 
     /// This configuration, and what lies beside it.
-    pub(crate) fn beside(config: &Path) -> Self {
-        Self { config: Some(config.to_owned()), ..Self::around(&folder_of(config)) }
+    pub(crate) fn beside(config: &Path) -> Result<Self, SettingsError> {
+        Ok(Self { config: Some(config.to_owned()), ..Self::around(&folder_of(config))? })
     }
 
-    fn around(folder: &Path) -> Self {
-        let (engines, models) = (toml_files(&folder.join("engines")), toml_files(&folder.join("catalog")));
-        Self { engines, models, beside: folder.to_owned(), ..Self::default() }
+    fn around(folder: &Path) -> Result<Self, SettingsError> {
+        let mut ignored = Vec::new();
+        let mut of = |name| -> Result<Vec<PathBuf>, SettingsError> {
+            let (paths, passed) = toml_files(&folder.join(name))?;
+            ignored.extend(passed);
+            Ok(paths)
+        };
+        let (engines, models) = (of("engines")?, of("catalog")?);
+        Ok(Self { engines, models, beside: folder.to_owned(), ignored, ..Self::default() })
     }
 }
 
 /// The configuration file, and the folder whose `engines/` and `catalog/` count.
-fn discover(dirs: &Dirs) -> (Option<PathBuf>, PathBuf) {
+fn discover(dirs: &Dirs, ignored: &mut Vec<Ignored>) -> Result<(Option<PathBuf>, PathBuf), SettingsError> {
     let here = Path::new(".").join(FILE);
-    if here.exists() {
+    if is_shown(&here, ignored)? {
         match distrust(&here) {
-            None => return (Some(here), PathBuf::from(".")),
-            Some(why) => out::say(format_args!("ignoring ./{FILE}: {why}")),
+            None => return Ok((Some(here), PathBuf::from("."))),
+            Some(why) => {
+                out::say(format_args!("ignoring ./{FILE}: {why}"));
+                ignored.push((here, why));
+            }
         }
     }
-    let elsewhere = [dirs.config.as_path(), Path::new(SYSTEM)];
-    match elsewhere.iter().map(|dir| dir.join(FILE)).find(|path| path.exists()) {
-        Some(path) => {
-            let beside = folder_of(&path);
-            (Some(path), beside)
+    let (own, system) = (dirs.config.join(FILE), Path::new(SYSTEM).join(FILE));
+    Ok(if is_there(&own)? {
+        (Some(own), dirs.config.clone())
+    } else if is_shown(&system, ignored)? {
+        (Some(system), PathBuf::from(SYSTEM))
+    } else {
+        (None, dirs.config.clone())
+    })
+}
+
+/// Whether it is there and we may see it: others may keep the working directory and the system's to themselves.
+fn is_shown(path: &Path, ignored: &mut Vec<Ignored>) -> Result<bool, SettingsError> {
+    match is_there(path) {
+        Err(SettingsError::Read { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            ignored.push((path.to_owned(), UNREADABLE));
+            Ok(false)
         }
-        None => (None, dirs.config.clone()),
+        other => other,
+    }
+}
+
+fn is_there(path: &Path) -> Result<bool, SettingsError> {
+    Ok(unless_absent(path, fs::metadata(path))?.is_some())
+}
+
+/// `None` when nothing is there, which a failure to look does not say.
+fn unless_absent<T>(path: &Path, looked: io::Result<T>) -> Result<Option<T>, SettingsError> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        // The second: in what is no folder there is nothing.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(source) => Err(SettingsError::Read { path: path.to_owned(), source }),
     }
 }
 
@@ -216,7 +283,7 @@ fn distrust(path: &Path) -> Option<&'static str> {
         }
         Ok(meta) if meta.mode() & 0o022 != 0 => Some("others can write to it; `chmod go-w` it to use it"),
         Ok(_) => None,
-        Err(_) => Some("it cannot be read"),
+        Err(_) => Some(UNREADABLE),
     }
 }
 
@@ -232,28 +299,45 @@ fn read_all<T>(paths: &[PathBuf], parse: Parse<T>) -> Result<Vec<T>, SettingsErr
     paths.iter().map(|path| read_with(path, parse)).collect()
 }
 
-/// Every `*.toml` of a folder, by name; nothing when there is no such folder.
-pub(crate) fn toml_files(dir: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<_> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|ext| ext == "toml") && path.is_file());
-    paths.sort();
-    let local = !dir.is_absolute();
-    paths.retain(|path| match distrust(path).filter(|_| local) {
-        None => true,
-        Some(why) => {
-            out::say(format_args!("ignoring {}: {why}", path.display()));
-            false
+/// Every `*.toml` of a folder that is used, by name, and those that are not; nothing when there is no such folder.
+pub(crate) fn toml_files(dir: &Path) -> Result<(Vec<PathBuf>, Vec<Ignored>), SettingsError> {
+    let is_toml = |path: &PathBuf| path.extension().is_some_and(|ext| ext == "toml");
+    let (mut used, mut ignored) = (Vec::new(), Vec::new());
+    for path in files(entries(dir)?.into_iter().filter(is_toml))? {
+        match distrust(&path).filter(|_| !dir.is_absolute()) {
+            None => used.push(path),
+            Some(why) => {
+                out::say(format_args!("ignoring {}: {why}", path.display()));
+                ignored.push((path, why));
+            }
         }
-    });
-    paths
+    }
+    Ok((used, ignored))
 }
 
 /// The entries of models that were pulled from a source that no catalog names.
-fn pulled(dirs: &Dirs) -> Vec<PathBuf> {
-    let homes = fs::read_dir(dirs.data.join("models")).into_iter().flatten().flatten();
-    let mut entries: Vec<_> = homes.map(|home| home.path().join("model.toml")).filter(|path| path.is_file()).collect();
-    entries.sort();
-    entries
+fn pulled(dirs: &Dirs) -> Result<Vec<PathBuf>, SettingsError> {
+    files(entries(&dirs.data.join("models"))?.into_iter().map(|home| home.join("model.toml")))
+}
+
+/// What is in a folder, by name.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, SettingsError> {
+    let Some(entries) = unless_absent(dir, fs::read_dir(dir))? else { return Ok(Vec::new()) };
+    let paths: io::Result<Vec<_>> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(|source| SettingsError::Read { path: dir.to_owned(), source })?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Those of them that are files.
+fn files(paths: impl Iterator<Item = PathBuf>) -> Result<Vec<PathBuf>, SettingsError> {
+    let mut files = Vec::new();
+    for path in paths {
+        if unless_absent(&path, fs::metadata(&path))?.is_some_and(|meta| meta.is_file()) {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }
 
 /// The machine that a file describes.
@@ -428,5 +512,40 @@ mod tests {
         assert_eq!(distrust(&path), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("ours");
         assert!(distrust(&path).is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_gone() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        fs::create_dir_all(&dirs.config).expect("made");
+        fs::create_dir_all(dirs.data.join("models/m")).expect("made");
+        fs::write(dirs.data.join("models/stray"), "").expect("written");
+        fs::write(dirs.config.join("engines"), "no folder").expect("written");
+        std::os::unix::fs::symlink("/no/such", dirs.config.join("dangling.toml")).expect("made");
+        let settings = Settings::load(&dirs, None).expect("nothing is there");
+        // Whoever follows one that leads to itself fails, also with all rights.
+        let places = ["config/motorpool.toml", "config/catalog", "config/catalog/a.toml", "data/models/m/model.toml"];
+        for place in places.map(|place| top.path().join(place)) {
+            fs::create_dir_all(place.parent().expect("a folder")).expect("made");
+            std::os::unix::fs::symlink(&place, &place).expect("made");
+            let again = settings.read_again(&dirs).expect_err("it cannot be read");
+            assert!(matches!(&again, SettingsError::Read { path, .. } if *path == place), "{again:?}");
+            fs::remove_file(&place).expect("ours");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_used_and_may_not_be_any_more_is_not_gone() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let dirs = dirs(top.path());
+        let mut settings = Settings::load(&dirs, None).expect("loaded");
+        // The working directory of a test is nobody's: what lies there is given by hand.
+        let passed = (PathBuf::from("./motorpool.toml"), "others can write to it");
+        let files = Files { ignored: vec![passed.clone()], ..Files::default() };
+        assert!(settings.still(&files).is_ok(), "it was not used before either");
+        settings.read.push(passed.0);
+        let why = settings.still(&files).expect_err("it was used");
+        assert!(matches!(why, SettingsError::Distrusted { .. }), "{why:?}");
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     exit::{Exit, Failure},
     listen::Bound,
 };
+use motorpool_catalog::{Listen, Server};
 use motorpool_supervisor::PoolHandle;
 use motorpool_vocab::Snapshot;
 use nix::sys::socket::{getsockopt, sockopt};
@@ -20,14 +21,14 @@ use sd_notify::NotifyState;
 use std::{
     ffi::OsStr,
     fs, io,
-    net::TcpListener as StdTcp,
+    net::{SocketAddr, TcpListener as StdTcp},
     os::{
         fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd},
         linux::net::SocketAddrExt,
         unix::{
             ffi::OsStrExt,
             fs::PermissionsExt,
-            net::{SocketAddr, UnixDatagram, UnixListener as StdUnix},
+            net::{SocketAddr as UnixAddr, UnixDatagram, UnixListener as StdUnix},
         },
     },
     time::Duration,
@@ -60,27 +61,35 @@ pub(crate) enum PassedError {
     NotListening { fd: RawFd, name: String },
     #[error("the socket `{name}` that was passed is open to others: {what}")]
     Open { name: String, what: String },
+    #[error("there is a certificate, and nothing says whether {address}, which was passed as `{name}`, is encrypted")]
+    Unnamed { name: String, address: SocketAddr },
 }
 
 impl From<PassedError> for Failure {
     fn from(error: PassedError) -> Self {
+        if let PassedError::Unnamed { address, .. } = &error {
+            let cure = format!("add \"https://{address}\", or \"http://{address}\", to `listen` in [server]");
+            return Self::new(Exit::Config, &error, cure);
+        }
         let cure = match &error {
             PassedError::Unreadable(_) | PassedError::NotListening { .. } => {
                 "pass sockets by ListenStream= of a socket unit, or unset LISTEN_FDS"
             }
             PassedError::Open { .. } => "give ListenStream= a path, and SocketMode=0600",
+            PassedError::Unnamed { .. } => "name its address in `listen` of [server]",
         };
         Self::new(Exit::Config, crate::exit::chain(&error), cure)
     }
 }
 
-/// The sockets that were passed, and their addresses as people write them. They stand in for `server.listen`.
-pub(crate) fn passed_sockets() -> Result<Vec<(Bound, String)>, Failure> {
+/// The sockets that were passed, and their addresses as people write them. They stand in for `server.listen`, which says
+/// of each address whether it is encrypted.
+pub(crate) fn passed_sockets(server: &Server) -> Result<Vec<(Bound, String)>, Failure> {
     let passed = sd_notify::listen_fds_with_names().map_err(PassedError::Unreadable)?;
-    passed.map(|(fd, name)| take(fd, name).map_err(Failure::from)).collect()
+    passed.map(|(fd, name)| take((fd, name), server).map_err(Failure::from)).collect()
 }
 
-fn take(fd: RawFd, name: String) -> Result<(Bound, String), PassedError> {
+fn take((fd, name): (RawFd, String), server: &Server) -> Result<(Bound, String), PassedError> {
     #[expect(unsafe_code, reason = "a descriptor that was passed has a number only")]
     // SAFETY: only looked at; the crate found it open a moment ago, and nobody closes it meanwhile.
     let listens = getsockopt(&unsafe { BorrowedFd::borrow_raw(fd) }, sockopt::AcceptConn);
@@ -94,7 +103,15 @@ fn take(fd: RawFd, name: String) -> Result<(Bound, String), PassedError> {
     let tcp = StdTcp::from(socket);
     if let Ok(address) = tcp.local_addr() {
         tcp.set_nonblocking(true).map_err(of_kind)?;
-        return Ok((Bound::Tcp(TcpListener::from_std(tcp).map_err(of_kind)?), format!("http://{address}")));
+        let listener = TcpListener::from_std(tcp).map_err(of_kind)?;
+        // Nobody's key goes in plain text over an address that was meant to be encrypted.
+        return if server.listen.contains(&Listen::Tls(address)) {
+            Ok((Bound::Tls(listener), format!("https://{address}")))
+        } else if server.tls.is_none() || server.listen.contains(&Listen::Tcp(address)) {
+            Ok((Bound::Tcp(listener), format!("http://{address}")))
+        } else {
+            Err(PassedError::Unnamed { name, address })
+        };
     }
     let unix = StdUnix::from(OwnedFd::from(tcp));
     let address = private_path(&unix, &name)?;
@@ -220,8 +237,8 @@ async fn say(news: Vec<News>) {
 fn send(news: &[News]) -> io::Result<()> {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(hidden) => SocketAddr::from_abstract_name(hidden)?,
-        None => SocketAddr::from_pathname(&name)?,
+        Some(hidden) => UnixAddr::from_abstract_name(hidden)?,
+        None => UnixAddr::from_pathname(&name)?,
     };
     let lines: Vec<_> = news.iter().map(|one| one.as_state().to_string()).collect();
     let socket = UnixDatagram::unbound()?;
@@ -241,10 +258,11 @@ fn status(snapshot: &Snapshot, addresses: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use motorpool_catalog::Tls;
     use std::os::fd::IntoRawFd;
 
     fn taken(socket: impl IntoRawFd) -> Result<String, PassedError> {
-        take(socket.into_raw_fd(), "x".into()).map(|(_, address)| address)
+        take((socket.into_raw_fd(), "x".into()), &Server::default()).map(|(_, address)| address)
     }
 
     #[test]
@@ -270,9 +288,28 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
         assert_eq!(taken(again).expect("fine"), format!("unix:{}", path.display()));
 
-        let name = SocketAddr::from_abstract_name(b"motorpool-test-passed").expect("a name");
+        let name = UnixAddr::from_abstract_name(b"motorpool-test-passed").expect("a name");
         let hidden = StdUnix::bind_addr(&name).expect("free");
         assert!(matches!(taken(hidden), Err(PassedError::Open { .. })), "everybody can connect there");
+    }
+
+    #[tokio::test]
+    async fn a_passed_socket_is_encrypted_where_its_address_is_meant_to_be_and_never_plain_by_oversight() {
+        let socket = StdTcp::bind("127.0.0.1:0").expect("a free port");
+        let address = socket.local_addr().expect("bound");
+        let tls = Tls { certificate: "/c.pem".into(), key: "/k.pem".into() };
+        let take = |listen: Listen| {
+            let fd = socket.try_clone().expect("a descriptor").into_raw_fd();
+            let server = Server { listen: vec![listen], tls: Some(tls.clone()), ..Server::default() };
+            take((fd, "x".into()), &server)
+        };
+        let (bound, shown) = take(Listen::Tls(address)).expect("named");
+        assert!(matches!(bound, Bound::Tls(_)) && shown == format!("https://{address}"), "{shown}");
+        let (bound, shown) = take(Listen::Tcp(address)).expect("named");
+        assert!(matches!(bound, Bound::Tcp(_)) && shown == format!("http://{address}"), "{shown}");
+        let failure = Failure::from(take(Listen::Unix("/s.sock".into())).expect_err("nothing says which"));
+        assert_eq!(failure.exit, Exit::Config);
+        assert!(failure.cure.contains(&format!("https://{address}")), "{failure:?}");
     }
 
     #[test]

@@ -77,20 +77,22 @@ fn folders(beside: &Path) -> [PathBuf; 3] {
     [beside.to_owned(), beside.join("engines"), beside.join("catalog")]
 }
 
-/// Whether what happened may be one of our files, or a folder for them.
+/// Whether what happened may be one of our files, a folder for them, or a link that leads to them: where files are put
+/// into a container, one link is changed for all. Whoever missed something may have missed that.
 fn is_news(event: &Event) -> bool {
     let is_ours = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension == "toml")
             || path.ends_with("engines")
             || path.ends_with("catalog")
+            || path.is_symlink()
     };
-    !matches!(event.kind, EventKind::Access(_)) && event.paths.iter().any(is_ours)
+    event.need_rescan() || !matches!(event.kind, EventKind::Access(_)) && event.paths.iter().any(is_ours)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use notify::event::{AccessKind, CreateKind, ModifyKind};
+    use notify::event::{AccessKind, CreateKind, Flag, ModifyKind, RenameMode};
 
     #[test]
     fn reading_a_file_and_files_of_others_are_no_news() {
@@ -106,6 +108,17 @@ mod tests {
         ] {
             assert_eq!(is_news(&event(kind, path)), expected, "{kind:?} {path}");
         }
+    }
+
+    #[test]
+    fn a_link_that_is_changed_for_all_files_and_events_that_were_lost_are_news() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let link = folder.path().join("..data");
+        let swapped = Event::new(EventKind::Modify(ModifyKind::Name(RenameMode::To))).add_path(link.clone());
+        assert!(!is_news(&swapped));
+        std::os::unix::fs::symlink("..2026", link).expect("made");
+        assert!(is_news(&swapped));
+        assert!(is_news(&Event::new(EventKind::Other).set_flag(Flag::Rescan)));
     }
 
     #[tokio::test(start_paused = true)]

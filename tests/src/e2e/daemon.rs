@@ -157,6 +157,7 @@ impl<'a> Daemon<'a> {
         self.signal(Signal::SIGTERM);
         let status = self.ended().await;
         assert_eq!(status.code(), Some(0), "{status}: {}", self.log());
+        assert!(!self.log().contains("records of requests may be lost"), "nobody tells any more: {}", self.log());
         processes::assert_none(self.house);
     }
 

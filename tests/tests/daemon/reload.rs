@@ -1,6 +1,6 @@
 //! What a reload changes while requests run, and what it must not: by the route, the command, SIGHUP and watched files.
 use crate::{
-    support::{assert_refused, assert_serves, gate, n_starts, pausing, stream_until, whole_stream},
+    support::{Blockade, assert_refused, assert_serves, gate, n_starts, pausing, stream_until, whole_stream},
     systemd::Manager,
 };
 use motorpool_testkit::{Behaviour, FakeModel, eventually};
@@ -10,7 +10,7 @@ use motorpool_tests::e2e::{
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use std::fs;
+use std::{fs, io::Write as _};
 
 const RELOAD: &str = "/api/motorpool/v1/reload";
 
@@ -249,4 +249,55 @@ async fn of_fifty_models_one_change_touches_one_engine() {
     let starts: Vec<_> = models[..5].iter().map(n_starts).collect();
     assert_eq!(starts, [1, 1, 2, 1, 0]);
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_reload_is_done_to_its_end_also_when_whoever_asked_for_it_is_gone() {
+    let mut house = roomy();
+    let a = house.fake("a", &Behaviour::default());
+    let daemon = house.start().await;
+    let text = fs::read_to_string(house.path("config/motorpool.toml")).expect("written");
+    let blockade = Blockade::of_configuration(&house);
+    let (control, http) = (daemon.control(), daemon.http());
+    let asked = tokio::spawn(async move { control.post(RELOAD, &json!({})).await });
+    let mut reads = blockade.caught().await;
+    asked.abort();
+    assert!(asked.await.is_err_and(|why| why.is_cancelled()));
+    // Its connection is gone, and the daemon has had time to see it.
+    assert_serves(&daemon, "a").await;
+    enter(&house, &a, ("a", 2, "aliases = [\"other\"]\n"));
+    reads.write_all(text.as_bytes()).expect("it reads");
+    drop(reads);
+    eventually("everybody goes by the new files", async || {
+        (http.post(CHAT, &chat("other", "hello")).await.expect("an answer").status == 200).then_some(())
+    })
+    .await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn systemd_hears_nothing_of_a_reload_after_it_heard_that_we_stop() {
+    let mut house = roomy();
+    let manager = Manager::at_path(&mut house);
+    let last = gate(&house, "last");
+    house.fake("a", &pausing(20, 10, &last));
+    let daemon = house.start().await;
+    manager.until("READY=1").await;
+    let (stream, _) = stream_until(&daemon, ("a", "one"), 9).await;
+    let blockade = Blockade::of_configuration(&house);
+    daemon.signal(Signal::SIGHUP);
+    manager.until("RELOADING=1").await;
+    let mut reads = blockade.caught().await;
+    daemon.signal(Signal::SIGTERM);
+    manager.until("STOPPING=1").await;
+    let refused = daemon.control().post(RELOAD, &json!({})).await.expect("an answer");
+    assert_refused(&refused, 503, "shutting_down");
+    reads.write_all(b"[server]\nlisen = []\n").expect("it reads");
+    drop(reads);
+    eventually("it came to nothing", async || daemon.log().contains("nothing was reloaded").then_some(())).await;
+    last.open().expect("ours");
+    assert!(Said::read(&stream.whole().await.expect("whole").text()).is_done);
+    daemon.stop().await;
+    let rest = manager.rest().await;
+    assert!(!rest.iter().any(|text| text.contains("READY=1") || text.contains("RELOADING=1")), "{rest:?}");
 }

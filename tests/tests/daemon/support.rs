@@ -89,11 +89,24 @@ impl Blockade {
         Self(path)
     }
 
-    /// Lets whoever waits go on.
-    pub(crate) async fn lift(&self) {
+    /// In the place of the configuration, so that a reload takes as long as we like.
+    pub(crate) fn of_configuration(house: &House) -> Self {
+        let path = house.path("config/motorpool.toml");
+        std::fs::remove_file(&path).expect("written");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        Self(path)
+    }
+
+    /// Once somebody waits for it: the way to tell what is in it.
+    pub(crate) async fn caught(&self) -> std::fs::File {
         let path = self.0.clone();
         let opened = tokio::task::spawn_blocking(move || std::fs::File::options().write(true).open(path)).await;
-        drop(opened.expect("no panic").expect("somebody reads"));
+        opened.expect("no panic").expect("somebody reads")
+    }
+
+    /// Lets whoever waits go on.
+    pub(crate) async fn lift(&self) {
+        drop(self.caught().await);
         std::fs::remove_file(&self.0).expect("ours");
     }
 }

@@ -63,6 +63,15 @@ impl Manager {
         .expect("no panic")
     }
 
+    /// What was told and not heard yet, once nobody tells any more.
+    pub(crate) async fn rest(&self) -> Vec<String> {
+        let mut heard = Vec::new();
+        while let Some(text) = self.next().await {
+            heard.push(text);
+        }
+        heard
+    }
+
     /// Everything until one message holds `word`.
     pub(crate) async fn until(&self, word: &str) -> Vec<String> {
         let (mut heard, until) = (Vec::new(), Instant::now() + PATIENCE);

@@ -34,12 +34,16 @@ impl From<Row> for Item {
     }
 }
 
-/// A bad file in OpenAI's shape, and beside it where it is wrong.
+/// Why nothing was reloaded in OpenAI's shape; beside it where a bad file is wrong.
 pub(super) struct Rejected(NotReloaded);
 
 impl IntoResponse for Rejected {
     fn into_response(self) -> Response {
-        let NotReloaded { message, file, line, column, nearest } = self.0;
+        let (message, file, line, column, nearest) = match self.0 {
+            NotReloaded::Wrong { message, file, line, column, nearest } => (message, file, line, column, nearest),
+            NotReloaded::Stopping => return Refused(Failure::ShuttingDown).into_response(),
+            NotReloaded::Broken => return Refused(Failure::Internal("the reload broke off")).into_response(),
+        };
         let failure = Failure::InvalidConfiguration(message);
         let mut document: Value = serde_json::from_slice(&failure.document(&Caller::ours())).unwrap_or_default();
         document["place"] = json!({ "file": file, "line": line, "column": column, "nearest": nearest });

@@ -1,5 +1,6 @@
 //! Another catalog while requests run.
 use super::*;
+use crate::{NotReloaded, Reloads};
 use motorpool_catalog::{Source, parse_config};
 
 #[tokio::test]
@@ -64,4 +65,26 @@ async fn nobody_reloads_where_nobody_can() {
     let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
     let reply = server.post("/api/motorpool/v1/reload", "", &json!({})).await;
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (501, &json!("not_supported")), "{reply:?}");
+}
+
+#[tokio::test]
+async fn only_what_a_file_says_is_the_fault_of_whoever_reloads() {
+    let wrong =
+        NotReloaded::Wrong { message: "x".into(), file: Some("f".into()), line: None, column: None, nearest: None };
+    for (why, status, code, place) in [
+        (wrong, 400, "invalid_configuration", json!("f")),
+        (NotReloaded::Stopping, 503, "shutting_down", Value::Null),
+        (NotReloaded::Broken, 500, "internal", Value::Null),
+    ] {
+        let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
+        let context = &server.handover.0.now().context;
+        let fails = Reloads::new(move || Box::pin(std::future::ready(Err(why.clone()))));
+        context.reloads.set(fails).expect("nobody did");
+        let reply = server.post("/api/motorpool/v1/reload", "", &json!({})).await;
+        let document = reply.json();
+        assert_eq!(
+            (reply.status, &document["error"]["code"], &document["place"]["file"]),
+            (status, &json!(code), &place)
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! `motorpool serve`: until told to stop.
 use crate::{
     args::Reach,
-    daemon::{Daemon, Signals},
+    daemon::{Call, Daemon, Signals},
     dirs::Dirs,
     exit::Failure,
     out::Out,
@@ -10,8 +10,8 @@ use crate::{
 use serde_json::json;
 
 pub(super) async fn perform(dirs: &Dirs, out: Out, (settings, reach): (&Settings, Reach)) -> Result<(), Failure> {
-    let mut signals = Signals::listen()?;
-    let daemon = Daemon::start(dirs, settings, reach).await?;
+    let mut signals = Signals::listen(Call::Reload)?;
+    let daemon = Daemon::start(dirs, settings, reach, settings.config.log.level).await?;
     let addresses = daemon.addresses();
     out.data(&json!({ "listen": addresses }), || {
         addresses.iter().map(|address| ["listening on ", address.as_str(), "\n"].concat()).collect()

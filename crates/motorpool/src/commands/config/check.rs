@@ -58,11 +58,11 @@ struct Looked {
 
 pub(super) fn perform(dirs: &Dirs, out: Out, (explicit, check): (Option<&Path>, &Check)) -> Result<(), Failure> {
     let report = match check.path.as_deref() {
-        None => Report::of(&Files::find(dirs, explicit)),
-        Some(folder) if folder.is_dir() => Report::of(&Files::in_folder(folder)),
+        None => Report::of(&Files::find(dirs, explicit)?),
+        Some(folder) if folder.is_dir() => Report::of(&Files::in_folder(folder)?),
         Some(path) => match kind_of(path) {
-            FileKind::Config => Report::of(&Files::beside(path)),
-            kind => Report::of_one(kind, path),
+            FileKind::Config => Report::of(&Files::beside(path)?),
+            kind => Report::of_one(kind, path)?,
         },
     };
     let Report { files, troubles } = &report;
@@ -121,23 +121,23 @@ impl Report {
     }
 
     /// This one; a model among the engines that lie beside it.
-    fn of_one(kind: FileKind, path: &Path) -> Self {
+    fn of_one(kind: FileKind, path: &Path) -> Result<Self, settings::SettingsError> {
         let mut report = Self::default();
         match kind {
-            FileKind::Config => return Self::of(&Files::beside(path)),
+            FileKind::Config => return Ok(Self::of(&Files::beside(path)?)),
             FileKind::Engine => drop(report.read(kind, path, parse_manifest)),
             FileKind::Host => drop(report.read(kind, path, motorpool_catalog::parse_host)),
             FileKind::Model => {
                 if let Some(model) = report.read(kind, path, parse_model) {
                     let (manifests, _) = shipped();
                     let beside = path.parent().and_then(Path::parent).unwrap_or(Path::new("."));
-                    let own = settings::toml_files(&beside.join("engines"));
+                    let (own, _) = settings::toml_files(&beside.join("engines"))?;
                     let own = own.iter().filter_map(|path| read(path, parse_manifest)).collect();
                     report.add(&Catalog::faults(overlay_manifests(manifests, own), vec![model]));
                 }
             }
         }
-        report
+        Ok(report)
     }
 
     fn read<T>(&mut self, kind: FileKind, path: &Path, parse: settings::Parse<T>) -> Option<T> {

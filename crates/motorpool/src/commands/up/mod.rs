@@ -15,7 +15,7 @@ use crate::{
     args::Up,
     chat::Chat,
     client::{Client, ClientError},
-    daemon::{Daemon, Signals},
+    daemon::{Call, Daemon, Signals},
     dirs::Dirs,
     exit::{Exit, Failure},
     model::{
@@ -60,8 +60,15 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>,
     for neighbour in neighbours::look(&settings.config, &neighbours::PORTS).await {
         neighbour.lines().into_iter().for_each(out::say);
     }
-    let mut signals = Signals::listen()?;
-    let daemon = Daemon::start(dirs, &settings, up.reach).await?;
+    let on_terminal = std::io::stdin().is_terminal() || std::io::stderr().is_terminal();
+    // It ends with its terminal: there it is no daemon.
+    let mut signals = Signals::listen(if on_terminal { Call::Stop } else { Call::Reload })?;
+    let level = if std::io::stderr().is_terminal() {
+        beside_an_answer(settings.config.log.level)
+    } else {
+        settings.config.log.level
+    };
+    let daemon = Daemon::start(dirs, &settings, up.reach, level).await?;
     let client = Client::new(&dirs.control_socket());
     let answered = tokio::select! {
         answered = greet(&client, out, &model) => Some(answered),
@@ -142,11 +149,16 @@ async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings
     let id = settings.catalog.resolve(&name).map_err(ModelError::from)?.id.clone();
     settings.keep_default(&id);
     let model = settings.catalog.resolve(id.as_str()).map(Arc::clone).map_err(ModelError::from)?;
-    if settings.config.log.level == LogLevel::Info && std::io::stderr().is_terminal() {
-        // The log would run through the answer.
-        settings.config.log.level = LogLevel::Warn;
-    }
     Ok((settings, model))
+}
+
+/// What the log says where an answer is shown: it would run through it. The settings stay what the files say, which reloads
+/// compare them with.
+const fn beside_an_answer(configured: LogLevel) -> LogLevel {
+    match configured {
+        LogLevel::Info => LogLevel::Warn,
+        other => other,
+    }
 }
 
 async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<(), Failure> {
@@ -189,4 +201,16 @@ async fn greet(client: &Client, out: Out, model: &Model) -> Result<(), Failure> 
     }
     let (status, _) = Status::ask(client).await?;
     out::write(&format!("\n{}", ps::for_people(&status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_an_answer_the_log_shows_no_more_than_warnings_unless_more_was_asked_for() {
+        let levels = [LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Debug];
+        let expected = [LogLevel::Warn, LogLevel::Warn, LogLevel::Error, LogLevel::Debug];
+        assert_eq!(levels.map(beside_an_answer), expected);
+    }
 }
