@@ -151,7 +151,9 @@ pub(crate) fn fault_of(
     // A key missing from the whole document has no place, only a document.
     let whole = span == table.span();
     let mut path = if whole { vec![] } else { path_at(table.get_ref(), &span) };
-    let fault = fault_from(error.message());
+    let is_header = path.starts_with(&["external".to_owned(), "headers".to_owned()]);
+    let fault = unspoken(fault_from(error.message()), text.get(span.clone()).unwrap_or_default());
+    let fault = if is_header { without_value(fault) } else { fault };
     match &fault {
         Fault::UnknownKey { nearest, .. } => {
             path.pop();
@@ -164,7 +166,33 @@ pub(crate) fn fault_of(
         Fault::MissingKey(_) if whole => ConfigError::nowhere(file, fault),
         _ => ConfigError::at(file, text, span, fault),
     };
+    let error = if is_header { error.unseen() } else { error };
     error.with_example(examples::of(examples, &path.join(".")))
+}
+
+/// What a variable holds may be a secret: a fault of it shows what is written in its place.
+fn unspoken(fault: Fault, written: &str) -> Fault {
+    let value = DeValue::parse(written).ok();
+    let Some(text) = value.as_ref().and_then(|value| value.get_ref().as_str()) else { return fault };
+    if expand::variables(text).is_empty() {
+        return fault;
+    }
+    match fault {
+        Fault::UnknownValue { known, .. } => Fault::UnknownValue { value: text.to_owned(), nearest: None, known },
+        Fault::Value(_) => Fault::Value(format!("what `{text}` stands for cannot be used here")),
+        other => other,
+    }
+}
+
+/// A header may be a key: what stands where another type belongs is not told.
+fn without_value(fault: Fault) -> Fault {
+    match fault {
+        Fault::Value(words) if words.starts_with("wrong type: ") => {
+            let expected = words.rsplit_once(", expected ").map_or("something else", |(_, expected)| expected);
+            Fault::Value(format!("wrong type: expected {expected}"))
+        }
+        other => other,
+    }
 }
 
 /// serde and the TOML reader say what they expected only in prose of a fixed form; this reads that form.

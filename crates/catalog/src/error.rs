@@ -112,7 +112,8 @@ fn hint(nearest: Option<&str>, known: &[String]) -> String {
 struct Spot {
     line: usize,
     column: usize,
-    text: String,
+    /// The source line; nothing where it holds a secret.
+    text: Option<String>,
     width: usize,
 }
 
@@ -130,6 +131,22 @@ impl ConfigError {
     pub(crate) fn with_example(mut self, example: Option<&'static str>) -> Self {
         self.0.example = example;
         self
+    }
+
+    /// The same, without the line of the file: what stands in it is nobody's to see.
+    pub(crate) fn unseen(mut self) -> Self {
+        if let Some(spot) = &mut self.0.spot {
+            spot.text = None;
+        }
+        self
+    }
+
+    /// File, place and fault on one line, for logs and for whoever asks from elsewhere: the line of the file, which may
+    /// hold a secret, is not in it.
+    pub fn brief(&self) -> String {
+        let mut all = self.clone().unseen();
+        all.0.example = None;
+        all.to_string()
     }
 
     /// The file's name as it was given.
@@ -170,7 +187,7 @@ impl Spot {
         Self {
             line: text[..start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
-            text: line.trim_end_matches('\r').to_owned(),
+            text: Some(line.trim_end_matches('\r').to_owned()),
             width: text[start..end.min(line_end)].trim_end().chars().count().max(1),
         }
     }
@@ -192,7 +209,7 @@ impl fmt::Display for ConfigError {
         match spot {
             None => write!(f, "{file}: {fault}")?,
             Some(spot) => {
-                write!(f, "{file}:{}:{}: {fault}\n{spot}", spot.line, spot.column)?;
+                write!(f, "{file}:{}:{}: {fault}{spot}", spot.line, spot.column)?;
             }
         }
         let gutter = spot.as_ref().map_or(1, |spot| spot.line.to_string().len());
@@ -205,15 +222,16 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for Spot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(text) = &self.text else { return Ok(()) };
         let number = self.line.to_string();
         let gutter = number.len();
         // A long line is cut around the fault.
         let skip = if self.column + self.width > SHOWN { self.column.saturating_sub(SHOWN / 2) } else { 0 };
-        let shown: Vec<char> = self.text.chars().skip(skip).take(SHOWN).map(printable).collect();
+        let shown: Vec<char> = text.chars().skip(skip).take(SHOWN).map(printable).collect();
         let before = self.column - 1 - skip;
         let pad: String = (0..before).map(|i| if shown.get(i) == Some(&'\t') { '\t' } else { ' ' }).collect();
         let carets = "^".repeat(self.width.min(SHOWN.saturating_sub(before)).max(1));
-        writeln!(f, "{:gutter$} |", "")?;
+        writeln!(f, "\n{:gutter$} |", "")?;
         writeln!(f, "{number} | {}", shown.iter().collect::<String>().trim_end())?;
         write!(f, "{:gutter$} | {pad}{carets}", "")
     }
@@ -264,6 +282,12 @@ mod tests {
         assert_eq!(lines[2].chars().count(), "1 | ".len() + SHOWN);
         let (from, to) = (lines[3].find('^').expect("a caret"), lines[3].rfind('^').expect("a caret"));
         assert_eq!(&lines[2][from..=to], "HERE");
+    }
+
+    #[test]
+    fn in_brief_the_place_is_told_and_the_line_is_not() {
+        let error = ConfigError::at("f", "a = 1\nkey = \"secret\"", 12..20, Fault::Value("wrong".into()));
+        assert_eq!(error.with_example(Some("key = \"x\"")).brief(), "f:2:7: wrong");
     }
 
     #[test]

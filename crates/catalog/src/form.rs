@@ -12,10 +12,10 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 /// A reference to a variable of the environment, anywhere in a text: what it stands for is not known to a schema.
 pub(crate) const VARIABLE: &str = r"\$\{";
-/// A number and a unit, as `quantity::parse_size` takes them.
-const SIZE: &str = r"^ *[0-9]*\.?[0-9]+ *([KMGTPEkmgtpe][Ii]?)?[Bb] *$|^ *0 *$";
-/// Numbers and units, as `quantity::duration_from_text` takes them.
-const TIME: &str = r"^ *\+?[0-9].*[A-Za-z] *$|^ *P.*[0-9].*$";
+/// A number and a unit: all that `quantity::parse_size` takes.
+const SIZE: &str = r"^\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([KMGTPEkmgtpe][Ii]?)?[Bb]\s*$|^\s*0\s*$";
+/// Numbers with units or colons: all that `quantity::duration_from_text` takes, in any of jiff's ways.
+const TIME: &str = r"[0-9][\s\S]*[A-Za-z:]";
 
 /// What a schema says of a text.
 fn text_like(pattern: &str) -> Schema {

@@ -67,7 +67,12 @@ pub(crate) enum NotDone {
 impl From<SettingsError> for NotDone {
     fn from(error: SettingsError) -> Self {
         let place = if let SettingsError::Wrong(wrong) = &error { Some(wrong.clone()) } else { None };
-        Self::Wrong { failure: error.into(), place }
+        let mut failure = Failure::from(error);
+        // Lines of files hold secrets, and are neither for the log nor for whoever asks.
+        if let Some(wrong) = &place {
+            failure.what = wrong.brief();
+        }
+        Self::Wrong { failure, place }
     }
 }
 

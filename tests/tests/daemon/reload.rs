@@ -100,7 +100,7 @@ async fn a_bad_file_changes_nothing_and_is_shown_with_its_place_and_the_nearest_
     // What is right beside it is not taken over either.
     let new = FakeModel::write(&house.path("models"), "new", &Behaviour::default()).expect("written");
     enter(&house, &new, ("new", 2, ""));
-    house.write_beside("catalog/a.toml", &format!("slotz = 2\n{good}"));
+    house.write_beside("catalog/a.toml", &format!("slotz = \"hunter2\"\n{good}"));
     let answer = daemon.http().post(RELOAD, &json!({})).await.expect("an answer");
     assert_eq!((answer.status.as_u16(), answer.json()["error"]["code"].as_str()), (400, Some("invalid_configuration")));
     let document = answer.json();
@@ -117,6 +117,8 @@ async fn a_bad_file_changes_nothing_and_is_shown_with_its_place_and_the_nearest_
         (daemon.log().matches("nothing was reloaded").count() >= 3).then_some(())
     })
     .await;
+    let said = [message, &told.stderr, &daemon.log()].concat();
+    assert!(!said.contains("hunter2"), "lines of files go nowhere: {said}");
     assert_eq!(daemon.http().post(CHAT, &ask("new", "hello")).await.expect("an answer").status, 404);
     assert_serves(&daemon, "a").await;
     assert_eq!(n_starts(&a), 1);

@@ -151,6 +151,12 @@ fn what_the_readers_refuse_by_type_range_or_word_the_schemas_refuse_and_variable
         (FileKind::Config, "[limits]\nqueue = 0", false),
         (FileKind::Config, "[limits]\nbody = \"1.5 GiB\"", true),
         (FileKind::Config, "[limits]\nbody = \"24\"", false),
+        (FileKind::Config, "[limits]\nbody = \"1.GiB\"", true),
+        (FileKind::Config, "[limits]\nbody = \"\\t.5 GiB\\n\"", true),
+        (FileKind::Config, "[pool]\nmax_wait = \"00:01:30\"", true),
+        (FileKind::Config, "[pool]\nmax_wait = \"pt5m\"", true),
+        (FileKind::Config, "[pool]\nmax_wait = \"1 hour, 2 minutes\"", true),
+        (FileKind::Config, "[pool]\nmax_wait = \"90\"", false),
         (FileKind::Config, "[engine.x]\nsandbox = \"off\"", true),
         (FileKind::Config, "[engine.x]\nsandbux = \"off\"", false),
         (
@@ -177,4 +183,29 @@ fn what_the_readers_refuse_by_type_range_or_word_the_schemas_refuse_and_variable
         );
         assert_eq!(faults(kind, text).is_empty(), taken, "{text}: {:?}", faults(kind, text));
     }
+}
+
+/// Whether the schema takes every text that the reader takes, of this key.
+fn takes_what_is_read(validator: &Validator, (table, key): (&str, &str), text: &str) -> bool {
+    let written = toml::Value::String(text.to_owned());
+    let file = format!("[{table}]\n{key} = {written}\n");
+    !is_read(FileKind::Config, &file) || validator.is_valid(&value_of(&file))
+}
+
+#[test]
+fn what_the_readers_take_as_a_size_or_a_duration_the_schemas_take() {
+    let validator = validator(FileKind::Config);
+    let config = proptest::test_runner::Config { cases: 2000, ..Default::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let texts = (
+        "[ \t\n]{0,2}[0-9]{0,3}\\.?[0-9]{0,2}[ \t]{0,2}([KMGTPEkmgtpe]?[Ii]?[Bb])?[ \n]{0,2}",
+        "\\+?([0-9]{1,2}[.,]?[0-9]{0,2} ?(h|hours|m|mins|s|secs|ms|us|µs|ns),? ?){1,3}|[Pp][Tt]([0-9]{1,2}[HhMmSs]){1,3}|([0-9]m )?[0-9]{2}(:[0-9]{2}){1,2}",
+    );
+    runner
+        .run(&texts, |(size, time)| {
+            proptest::prop_assert!(takes_what_is_read(&validator, ("limits", "body"), &size), "{size:?}");
+            proptest::prop_assert!(takes_what_is_read(&validator, ("pool", "max_wait"), &time), "{time:?}");
+            Ok(())
+        })
+        .expect("every one");
 }

@@ -1,5 +1,6 @@
 //! Mistakes about servers that somebody else runs.
 use super::{config, shows};
+use motorpool_catalog::{FileKind, Source, faults, parse_config};
 
 const SERVER: &str = "[[external]]\nid = \"desk\"\nkind = \"llama-cpp-router\"\nurl = \"http://127.0.0.1:8080/v1\"\n";
 
@@ -98,6 +99,37 @@ fn a_bad_glob_a_bad_header_and_a_key_in_the_place_of_its_name_are_refused() {
         assert!(error.contains(wrong), "{line}: {error}");
     }
     assert!(!with("key_env = \"sk-secret\"").lines().next().is_some_and(|line| line.contains("sk-secret")));
+}
+
+#[test]
+fn what_headers_and_variables_hold_is_not_shown() {
+    for (line, wrong) in [
+        ("headers = { \"x y\" = \"hunter2\" }", "`x y` is no header's name"),
+        ("headers = { x = \"hunter2é\" }", "nothing but visible ASCII"),
+        ("headers = \"hunter2\"", "wrong type: expected a table"),
+        ("headers = { x = [\"hunter2\"] }", "wrong type: expected what the header says"),
+        ("headers = [\"hunter2, expected\"]", "wrong type: expected a table"),
+        ("[external.headers]\nx = \"hunter2é\"", "nothing but visible ASCII"),
+    ] {
+        let error = with(line);
+        assert!(error.contains(wrong) && !error.contains("hunter2"), "{line}: {error}");
+    }
+    let env = |_: &str| Some("hunter2".to_owned());
+    for (text, wrong) in [
+        ("[server]\nlisten = [\"${KEY}\"]", "2:11: what `${KEY}` stands for cannot be used here"),
+        ("[server]\nlisten = [\"\\u0024{KEY}\"]", "2:11: what `${KEY}` stands for cannot be used here"),
+        ("[limits]\nbody = \"x${KEY:-1}\"", "2:8: what `x${KEY:-1}` stands for cannot be used here"),
+        ("[limits]\nqueue = \"${KEY}\"", "2:9: what `${KEY}` stands for cannot be used here"),
+        ("[log]\nlevel = \"${KEY}\"", "2:9: `${KEY}` is not possible here; known here: "),
+    ] {
+        let source = Source { file: "motorpool.toml", text };
+        let mut errors = faults(FileKind::Config, source, &env);
+        errors.extend(parse_config(source, &env).err());
+        assert_eq!(errors.len(), 2, "{text}");
+        for error in errors.iter().map(ToString::to_string) {
+            assert!(error.contains(wrong) && !error.contains("hunter2"), "{text}: {error}");
+        }
+    }
 }
 
 #[test]

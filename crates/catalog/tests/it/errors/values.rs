@@ -218,7 +218,7 @@ motorpool.toml:2:10: `${NOPE` is no variable: write `${NAME}`, or `$${` for a pl
     shows(
         &config("[server]\nlisten = [\"127.0.0.1:${PORT}\"]"),
         r#"
-motorpool.toml:2:11: `127.0.0.1:http` is no address: an IP address and a port, or `unix:` and a path
+motorpool.toml:2:11: what `127.0.0.1:${PORT}` stands for cannot be used here
   |
 2 | listen = ["127.0.0.1:${PORT}"]
   |           ^^^^^^^^^^^^^^^^^^^
