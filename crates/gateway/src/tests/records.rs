@@ -1,6 +1,7 @@
 //! One record for each request to a model, however it ends.
 use super::*;
-use crate::{Outcome, Tokens};
+use crate::{Outcome, Tokens, UsageHistory};
+use std::sync::Arc;
 
 fn counted() -> String {
     let usage = json!({"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}});
@@ -96,4 +97,14 @@ async fn counts_that_only_we_asked_for_are_not_told() {
         assert_eq!(engine.heard().await.json()["stream_options"], json!({"include_usage":true}));
         assert_eq!(server.record().await.tokens, COUNTS);
     }
+}
+
+#[tokio::test]
+async fn a_history_that_cannot_be_read_is_told_and_may_be_asked_again() {
+    let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
+    let history = UsageHistory::new(|_| Box::pin(async { Err("no disk".to_owned()) }), Arc::default());
+    server.handover.0.now().context.history.set(history).expect("none yet");
+    let reply = server.get("/api/motorpool/v1/usage", "").await;
+    assert_eq!((reply.status, reply.code()), (500, json!("history_failed")), "{reply:?}");
+    assert!(reply.head.contains("x-should-retry: true"), "{reply:?}");
 }

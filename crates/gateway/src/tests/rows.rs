@@ -224,7 +224,7 @@ async fn what_is_wrong_with_a_request_is_a_status_however_early_it_wants_to_be_t
 }
 
 /// What no request for a reply meets, or what cannot be made here, and the test that drives it.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 15] = [
     ("engine_unreadable", "tests::an_engine_that_gives_up…, assemble::tests: only what is put together here is read"),
     ("engine_error", "above, and tests::families: in the engine's words"),
     ("will_not_fit", "tests/external: by a server that somebody else runs"),
@@ -237,6 +237,9 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("not_supported", "tests::families"),
     ("version_not_supported", "tests: before there is a path"),
     ("pull_failed", "tests/daemon: of `/api/pull`"),
+    ("drained", "tests/daemon: by an operator"),
+    ("invalid_configuration", "tests/daemon: of a reload"),
+    ("history_failed", "tests::records: of a question about usage"),
 ];
 
 #[test]
