@@ -124,6 +124,20 @@ fn what_is_no_such_file_is_said_with_its_line() {
 }
 
 #[test]
+fn flags_that_are_given_again_add_to_their_list() {
+    let cmd =
+        "llama-server -m /m --lora /a.gguf --lora /b.gguf,/c.gguf -ot exps=CPU --override-tensor up=CPU -c 1 -c 512";
+    let found = swap::read(&format!("models:\n  m:\n    cmd: {cmd}\n")).expect("read");
+    let (text, remarks) = entry(&found, "m");
+    assert_eq!(
+        text,
+        "id = \"m\"\nadapters = [{ file = \"/a.gguf\" }, { file = \"/b.gguf\" }, { file = \"/c.gguf\" }]\n\
+         cpu_tensors = [\"exps\", \"up\"]\ncontext = 512\nsource = { file = \"/m\" }"
+    );
+    assert!(remarks.is_empty(), "{remarks:#?}");
+}
+
+#[test]
 fn no_file_that_is_there_is_overwritten() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let draft = || Draft { id: "a/b".into(), source: Some("/m.gguf".into()), ..Draft::default() };
