@@ -59,7 +59,8 @@ fn bounded(text: &str) -> Result<(), Remark> {
         let marks = line.split([' ', '\t']).filter(|word| word.ends_with(['-', '?', ':'])).count();
         blanks > DEEPEST || marks > DEEPEST
     };
-    match text.split(['\n', '\r']).position(is_deep) {
+    // A lone carriage return ends a line too, but is none that people count.
+    match text.split('\n').position(|line| line.split('\r').any(is_deep)) {
         Some(before) => Err(Remark::new(before + 1, format!("it is nested more than {DEEPEST} levels deep"))),
         None => Ok(()),
     }
