@@ -2,6 +2,8 @@
 
 const OURS = "/api/motorpool/v1/";
 const KEY = "motorpool.key";
+// So long, in ms, an answer to a question may take; what is done on a wish takes as long as it takes.
+const PATIENCE = 15_000;
 
 // An answer that is a refusal; `status` 0: nobody answered.
 export class Refusal extends Error {
@@ -43,7 +45,8 @@ async function refusalOf(answer) {
 
 // One of our own documents.
 export async function read(path, options) {
-  return (await ask(OURS + path, options)).json();
+  const signal = options?.method ? undefined : AbortSignal.timeout(PATIENCE);
+  return (await ask(OURS + path, { signal, ...options })).json();
 }
 
 // The text of a stream, piece by piece.

@@ -2,6 +2,7 @@
 
 const MOST_EVENTS = 400;
 const MOST_SAMPLES = 90;
+const HELD = 5000;
 
 // When an event was, in ms since 1970: the daemon counts from its own start.
 export function momentOf(atMs, anchor) {
@@ -41,6 +42,11 @@ export function sparkline(rates, { width, height }) {
   const from = width - step * (rates.length - 1);
   const point = (rate, n) => `${(from + n * step).toFixed(1)} ${(height - 1 - (rate / top) * (height - 2)).toFixed(1)}`;
   return `M${rates.map(point).join("L")}`;
+}
+
+// How many tries in a row were in vain, once one ends that held for so long, in ms: one that held begins a new row.
+export function inVain(n, heldFor) {
+  return heldFor < HELD ? n : 0;
 }
 
 // How long to wait before the n-th try in a row, in ms.

@@ -3,8 +3,11 @@
 //   connecting ─► live ─► lost ─► connecting ─► …      a daemon that is gone is asked again, less and less often
 //        └─► locked (401) ─ a key ─► connecting
 //        └─► narrow (403): this key may only ask models
+//
+// A page that is hidden hears nothing; once it is seen again it goes on behind the last event that it heard.
+import { attention, shown } from "./attention.js";
 import { key, pieces, read, Refusal, stream } from "./api.js";
-import { backoff, momentOf, runOf, spoken, withEvent, withSamples } from "./history.js";
+import { backoff, inVain, momentOf, runOf, spoken, withEvent, withSamples } from "./history.js";
 import { isDenial } from "./denials.js";
 import { reader } from "./sse.js";
 import { say, store } from "./state.js";
@@ -35,18 +38,21 @@ export function hurry() {
 // For ever.
 export async function live() {
   for (let failed = 0; ; ) {
-    const gone = new AbortController();
+    await shown();
+    const gone = attention();
+    let since = Infinity;
     try {
       await look();
-      const restarted = failed > 0;
-      failed = 0;
+      since = Date.now();
       store.set({ link: { phase: "live" } });
-      if (restarted) say("Connected again.", "good");
+      if (failed > 0) say("Connected again.", "good");
       await Promise.race([hear(gone.signal), watch(gone.signal)]);
       throw new Refusal(0, "unreachable", "the stream of events ended");
     } catch (error) {
+      const isHidden = gone.signal.aborted;
       gone.abort();
-      if (await isHeld(error)) continue;
+      failed = inVain(failed, Date.now() - since);
+      if (isHidden || (await isHeld(error))) continue;
       const within = backoff(failed++);
       const why = error.status > 0 ? error.message : null;
       store.set({ link: { phase: "lost", until: Date.now() + within, why } });
@@ -83,12 +89,12 @@ async function look() {
   }));
 }
 
-// Looks again and again; nobody looks at a page that is hidden.
+// Looks again and again.
 async function watch(signal) {
   while (!signal.aborted) {
     const changes = store.get().status.engines.some((engine) => CHANGES.includes(engine.phase));
     await pause(changes ? LOOK_OFTEN : LOOK_EVERY);
-    if (!signal.aborted && !document.hidden) await look();
+    if (!signal.aborted) await look();
   }
 }
 

@@ -27,7 +27,16 @@ export const store = createStore({
 // `#/logs/llama-server:m:0` is `{ view: "logs", rest: "llama-server:m:0" }`.
 export function placeOf(hash) {
   const [view, ...rest] = hash.replace(/^#\/?/, "").split("/");
-  return { view: view || "pool", rest: decodeURIComponent(rest.join("/")) };
+  return { view: view || "pool", rest: decoded(rest.join("/")) };
+}
+
+// What people write there by hand need not be well formed.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 // Says something to everybody, until the next thing is said.

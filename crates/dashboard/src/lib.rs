@@ -55,6 +55,7 @@ pub const FILES: &[File] = files! {
     SVG "icon.svg"
     SCRIPT "api.js"
     SCRIPT "actions.js"
+    SCRIPT "attention.js"
     SCRIPT "denials.js"
     SCRIPT "format.js"
     SCRIPT "history.js"

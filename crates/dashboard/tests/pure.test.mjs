@@ -6,7 +6,7 @@ const of = (name) => import(new URL(`../assets/${name}.js`, import.meta.url));
 const { actionsOf, isUnknownAction, loadQuestion, question } = await of("actions");
 const { denials } = await of("denials");
 const { bytes, count, duration, engineName, number } = await of("format");
-const { backoff, momentOf, runOf, sparkline, spoken, stacked, totals, withEvent, withSamples } = await of("history");
+const { backoff, inVain, momentOf, runOf, sparkline, spoken, stacked, totals, withEvent, withSamples } = await of("history");
 const { segments, sums } = await of("memory");
 const { matters, sentence, tone } = await of("news");
 const { reader } = await of("sse");
@@ -124,6 +124,10 @@ test("a sparkline stays in its box and ends at its right", () => {
 
 test("a daemon that is gone is asked less and less often, and for ever", () => {
   assert.deepEqual([0, 1, 2, 5, 50, 5000].map(backoff), [500, 1000, 2000, 10_000, 10_000, 10_000]);
+});
+
+test("what held for a while was not in vain", () => {
+  assert.deepEqual([inVain(4, 0), inVain(4, 4999), inVain(4, 5000), inVain(4, -Infinity)], [4, 4, 0, 4]);
 });
 
 test("only what ends a wait is said aloud", () => {

@@ -2,7 +2,9 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { hasRun } from "../actions.js";
 import { pieces, stream } from "../api.js";
+import { attention, shown } from "../attention.js";
 import { engineName } from "../format.js";
+import { backoff, inVain } from "../history.js";
 import { Part } from "./parts.js";
 
 const MOST_CHARACTERS = 400_000;
@@ -30,11 +32,14 @@ function Log({ engine, isLive }) {
   const follows = useRef(true);
   useEffect(() => {
     if (!isLive) return;
-    const gone = new AbortController();
+    const left = new AbortController();
     setText("");
-    follow(engine, gone.signal, (piece) => setText((text) => (text + piece).slice(-MOST_CHARACTERS)))
-      .then(() => setTold(""), (error) => gone.signal.aborted || setTold(error.message));
-    return () => gone.abort();
+    follow(engine, left.signal, {
+      begin: () => setTold(""),
+      add: (piece, isFirst) => setText((text) => ((isFirst ? "" : text) + piece).slice(-MOST_CHARACTERS)),
+      fail: (error) => setTold(error.message),
+    });
+    return () => left.abort();
   }, [engine, isLive]);
   useEffect(() => {
     if (follows.current) place.current.scrollTop = place.current.scrollHeight;
@@ -47,7 +52,27 @@ function Log({ engine, isLive }) {
     <pre class="log" ref=${place} onScroll=${scrolled} tabindex="0" role="log" aria-live="off" aria-label="Log of ${engineName(engine)}">${text}</pre>`;
 }
 
-async function follow(key, signal, add) {
-  const answer = await stream(`engines/${encodeURIComponent(key)}/logs?follow=1`, { signal });
-  for await (const piece of pieces(answer)) add(piece);
+// Until it is left. A stream that ends is opened again, less and less often; each tells the log from its beginning.
+export async function follow(key, left, { begin, add, fail }) {
+  for (let failed = 0; ; ) {
+    await shown();
+    if (left.aborted) return;
+    const gone = attention(left);
+    const since = Date.now();
+    try {
+      const answer = await stream(`engines/${encodeURIComponent(key)}/logs?follow=1`, { signal: gone.signal });
+      begin();
+      let isFirst = true;
+      for await (const piece of pieces(answer)) {
+        add(piece, isFirst);
+        isFirst = false;
+      }
+    } catch (error) {
+      if (!gone.signal.aborted) fail(error);
+    }
+    if (gone.signal.aborted) continue;
+    gone.abort();
+    failed = inVain(failed, Date.now() - since);
+    await new Promise((go) => setTimeout(go, backoff(failed++)));
+  }
 }

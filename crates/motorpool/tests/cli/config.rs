@@ -115,6 +115,20 @@ fn what_is_in_force_is_shown_with_where_it_comes_from_and_secrets_are_not_shown(
 }
 
 #[test]
+fn a_budget_of_the_file_is_in_force_whatever_the_environment_says() {
+    let home = Home::new();
+    for (text, budget, kind) in [("8GiB", "8GiB", "file"), ("auto", "2GiB", "environment")] {
+        home.write("m.toml", format!("[capacity]\nbudget = \"{text}\"\n"));
+        let mut command = home.motorpool(&["config", "show", "--json", "--config", "m.toml"]);
+        let output = command.env("MOTORPOOL_CAPACITY_BUDGET_GB", "2").output().expect("it runs");
+        let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let rows = shown["values"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["key"] == "capacity.budget").expect("a row");
+        assert_eq!((&row["value"], &row["from"]["kind"]), (&budget.into(), &kind.into()), "{text}");
+    }
+}
+
+#[test]
 fn schemas_are_printed_for_every_kind_of_file() {
     let home = Home::new();
     for (kind, file) in [("config", "config"), ("model", "model"), ("engine", "engine"), ("host", "host")] {

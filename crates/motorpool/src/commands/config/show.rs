@@ -112,7 +112,9 @@ fn flatten(value: &Value, above: &str, found: &mut Vec<(String, Value)>) {
 /// What variables of the environment say where the file leaves it open.
 fn by_environment(rows: &mut [Row]) -> Result<(), Failure> {
     let mut set = |key: &str, value: Value, variable: &'static str| {
-        if let Some(row) = rows.iter_mut().find(|row| row.key == key) {
+        // A budget that the file names goes before the environment's.
+        let is_open = |row: &&mut Row| row.key == key && (variable != settings::BUDGET || row.value == "auto");
+        if let Some(row) = rows.iter_mut().find(is_open) {
             (row.value, row.from) = (value, Origin::Environment { variable });
         }
     };

@@ -36,6 +36,14 @@ impl Draft {
         self.keys.push((key, Written(value.into())));
     }
 
+    /// Adds to the list of a key; one that is not there yet begins.
+    pub(super) fn add(&mut self, key: &'static str, more: impl IntoIterator<Item = impl Into<Value>>) {
+        let known = self.keys.iter().find(|(known, _)| *known == key);
+        let mut items = known.and_then(|(_, written)| written.0.as_array().cloned()).unwrap_or_default();
+        items.extend(more.into_iter().map(Into::into));
+        self.set(key, items);
+    }
+
     /// The name of the file that it goes to.
     pub(super) fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };

@@ -90,11 +90,12 @@ fn with_value((draft, seen): (&mut Draft, &mut Seen), flag: &Flag, value: &str) 
         ("-cram" | "--cache-ram", Some(n @ 0..)) => draft.set("prompt_cache", format!("{n}MiB")),
         ("-ctxcp" | "--ctx-checkpoints" | "--swa-checkpoints", Some(n @ 0..=32)) => draft.set("checkpoints", n),
         ("-mm" | "--mmproj", _) => draft.set("projector", file(value)),
-        ("--lora", _) => draft.set("adapters", value.split(',').map(file).collect::<Vec<_>>()),
+        // Of these two llama-server takes all that it is given; of others the last.
+        ("--lora", _) => draft.add("adapters", value.split(',').map(file)),
         ("-md" | "--model-draft" | "--spec-draft-model", _) => seen.draft = Some(value.to_owned()),
         ("--draft" | "--draft-max" | "--draft-n" | "--spec-draft-n-max", Some(n @ 1..=64)) => seen.guesses = Some(n),
         ("-ot" | "--override-tensor", _) => match stays(value) {
-            Some(patterns) => draft.set("cpu_tensors", patterns),
+            Some(patterns) => draft.add("cpu_tensors", patterns),
             None => return false,
         },
         _ => return false,

@@ -16,7 +16,14 @@ type Macros = BTreeMap<String, String>;
 /// Longest text that macros may make, and most of them that are replaced in one: they can double or name each other.
 const LONGEST: usize = 1 << 16;
 
+/// Longest file, in bytes.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Most blanks before a line, and most marks of a list or a key in one.
+const DEEPEST: usize = 128;
+
 pub(super) fn read(text: &str) -> Result<Found, Remark> {
+    bounded(text)?;
     let documents = MarkedYaml::load_from_str(text)
         .map_err(|error| Remark::new(error.marker().line(), format!("no valid YAML: {}", error.info())))?;
     let Some(top) = documents.first() else { return Ok(Found::default()) };
@@ -39,6 +46,24 @@ pub(super) fn read(text: &str) -> Result<Found, Remark> {
         }
     }
     Ok(found)
+}
+
+/// The parser calls itself for every level, and would end the program where there are too many. A level of blocks needs a
+/// column of blanks or a mark with a blank behind it, and levels in brackets are counted by the parser.
+fn bounded(text: &str) -> Result<(), Remark> {
+    if text.len() > MOST_BYTES {
+        return Err(Remark::new(1, format!("it is longer than {} MiB", MOST_BYTES >> 20)));
+    }
+    let is_deep = |line: &str| {
+        let blanks = line.len() - line.trim_start_matches(' ').len();
+        let marks = line.split([' ', '\t']).filter(|word| word.ends_with(['-', '?', ':'])).count();
+        blanks > DEEPEST || marks > DEEPEST
+    };
+    // A lone carriage return ends a line too, but is none that people count.
+    match text.split('\n').position(|line| line.split('\r').any(is_deep)) {
+        Some(before) => Err(Remark::new(before + 1, format!("it is nested more than {DEEPEST} levels deep"))),
+        None => Ok(()),
+    }
 }
 
 /// What stands in the place of a key at the top.

@@ -124,6 +124,41 @@ fn what_is_no_such_file_is_said_with_its_line() {
 }
 
 #[test]
+fn flags_that_are_given_again_add_to_their_list() {
+    let cmd =
+        "llama-server -m /m --lora /a.gguf --lora /b.gguf,/c.gguf -ot exps=CPU --override-tensor up=CPU -c 1 -c 512";
+    let found = swap::read(&format!("models:\n  m:\n    cmd: {cmd}\n")).expect("read");
+    let (text, remarks) = entry(&found, "m");
+    assert_eq!(
+        text,
+        "id = \"m\"\nadapters = [{ file = \"/a.gguf\" }, { file = \"/b.gguf\" }, { file = \"/c.gguf\" }]\n\
+         cpu_tensors = [\"exps\", \"up\"]\ncontext = 512\nsource = { file = \"/m\" }"
+    );
+    assert!(remarks.is_empty(), "{remarks:#?}");
+}
+
+#[test]
+fn a_file_that_is_nested_without_end_is_refused_and_one_at_the_bound_is_read() {
+    let flat = |n: usize| format!("models:\n{}x\n", "- ".repeat(n));
+    let keys = |n: usize| format!("{}x\n", "? ".repeat(n));
+    let stairs = |n: usize| (0..n).fold(String::new(), |text, n| text + &" ".repeat(n) + "a:\n");
+    let both =
+        |n: usize| (0..n).fold(String::new(), |text, n| text + &" ".repeat(n) + "a:\n" + &" ".repeat(n) + "- b:\n");
+    for text in [flat(200_000), keys(200_000), stairs(2000), both(500)] {
+        let refused = swap::read(&text).expect_err("too deep");
+        assert!(refused.text.contains("levels deep"), "{refused:?}");
+    }
+    assert_eq!(swap::read(&flat(200_000)).expect_err("too deep").line, 2);
+    assert!(swap::read(&"#".repeat(5 << 20)).expect_err("too long").text.contains("longer than 4 MiB"));
+    let brackets = format!("models: {}", "[".repeat(200_000));
+    assert!(swap::read(&brackets).is_err());
+    // The deepest that passes, with as much again on its last line and in brackets behind that.
+    let deepest =
+        format!("{}{}{}{}{}", stairs(128), " ".repeat(128), "- ".repeat(127), "[".repeat(200), "]".repeat(200));
+    assert!(swap::read(&deepest).is_ok());
+}
+
+#[test]
 fn no_file_that_is_there_is_overwritten() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let draft = || Draft { id: "a/b".into(), source: Some("/m.gguf".into()), ..Draft::default() };
