@@ -37,7 +37,7 @@ pub(super) struct Item {
 impl Item {
     /// What names its content.
     fn name(&self) -> String {
-        self.sha256.map_or_else(|| self.url.clone(), |sum| format!("sha256:{sum}"))
+        self.sha256.map_or_else(|| self.url.clone(), |sum| format!("{}{sum}", fetch::BY_CONTENT))
     }
 }
 
