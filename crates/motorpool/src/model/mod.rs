@@ -9,6 +9,7 @@
 //! <data>/models/<id>/model.toml         the catalog entry, for a source that no catalog names
 //! <data>/models/<id>/TERMS.txt          the model's own terms, as they were shown
 //! ```
+mod apart;
 mod entry;
 pub(crate) mod hub;
 mod parts;
