@@ -21,7 +21,7 @@ use motorpool_catalog::{Capability, Catalog, Model, ModelSource, Terms};
 use motorpool_vocab::{Bytes, ModelId};
 use std::{path::Path, sync::Arc};
 
-pub(crate) use super::wanted::{Wanted, model_of};
+pub(crate) use super::wanted::{Wanted, exact, model_of};
 
 /// Gets the file of what was wanted; at once when it is there.
 pub(crate) async fn pull(dirs: &Dirs, catalog: &Catalog, wanted: Wanted) -> Result<Pulled, ModelError> {
