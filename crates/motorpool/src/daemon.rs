@@ -22,7 +22,7 @@ use crate::{
     listen::{self, Bound},
     log, machine,
     model::{
-        pull::{Wanted, pull},
+        pull::{Wanted, pull_apart},
         store::{Presence, Store},
     },
     reload::Reloader,
@@ -171,8 +171,7 @@ fn cannot_open(error: OpenError) -> Failure {
 fn puller(dirs: &Dirs, settings: &Settings) -> Pull {
     let (dirs, catalog) = (dirs.clone(), settings.catalog.clone());
     Pull::new(move |model| {
-        let (dirs, catalog, wanted) = (dirs.clone(), catalog.clone(), Wanted::Known(Box::new(model.clone())));
-        Box::pin(async move { pull(&dirs, &catalog, wanted).await.map(drop).map_err(|error| chain(&error)) })
+        Box::pin(pull_apart((dirs.clone(), catalog.clone()), Wanted::Known(Box::new(model.clone()))))
     })
 }
 

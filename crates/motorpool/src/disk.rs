@@ -145,25 +145,51 @@ pub(crate) struct WorkLock(#[expect(dead_code, reason = "holding it is its use")
 
 /// Takes the lock file `path`, waiting for another process that has it, after one line about it.
 pub(crate) fn lock(path: &Path, waiting_for: &str) -> io::Result<WorkLock> {
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            crate::out::say(format_args!("waiting for {waiting_for}"));
-            file.lock()?;
+    lock_after(path, || crate::out::say(format_args!("waiting for {waiting_for}")))
+}
+
+fn lock_after(path: &Path, mut when_taken: impl FnMut()) -> io::Result<WorkLock> {
+    loop {
+        let file = lock_file(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                when_taken();
+                file.lock()?;
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
         }
-        Err(TryLockError::Error(error)) => return Err(error),
+        if is_still_at(&file, path)? {
+            return Ok(WorkLock(file));
+        }
     }
-    Ok(WorkLock(file))
 }
 
 /// The same at once or not at all: `None`, when somebody has it.
 pub(crate) fn try_lock(path: &Path) -> io::Result<Option<WorkLock>> {
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(WorkLock(file))),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
+    loop {
+        let file = lock_file(path)?;
+        match file.try_lock() {
+            Ok(()) if is_still_at(&file, path)? => return Ok(Some(WorkLock(file))),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+fn lock_file(path: &Path) -> io::Result<File> {
+    fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Whether this is the file that others find. Who had it before us may have removed it with its folder: then it keeps
+/// nobody out.
+fn is_still_at(file: &File, path: &Path) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (held.dev(), held.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -204,6 +230,21 @@ mod tests {
         fs::write(&path, b"{\"size\":").expect("torn");
         assert_eq!(read_record::<Stamp>(&path), None);
         assert!(!with_suffix(&path, ".new").exists());
+    }
+
+    #[test]
+    fn who_waited_for_a_lock_that_is_gone_takes_the_one_that_is_there() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("lock");
+        let mut first = try_lock(&path).expect("made");
+        assert!(first.is_some());
+        let second = lock_after(&path, || {
+            fs::remove_file(&path).expect("ours");
+            drop(first.take());
+        });
+        assert!(second.is_ok() && try_lock(&path).expect("asked").is_none(), "who comes third waits for the second");
+        drop(second);
+        assert!(try_lock(&path).expect("asked").is_some());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The validator (`ETag`, else Last-Modified) is kept beside the partial file, so that two versions of a file are
-//! never mixed. A size that is known beforehand is held to: a server that gives less is asked for the rest, one that
+//! never mixed; what has neither, and no name by its content, begins again. A size that is known beforehand is held to: a server that gives less is asked for the rest, one that
 //! gives more is not listened to. `ask.rs` sends each request.
 mod ask;
 
@@ -31,6 +31,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 const N_REDIRECTS: usize = 10;
 const N_TRIES: u32 = 5;
+/// What the name of a file begins with that is called by its hash.
+pub(crate) const BY_CONTENT: &str = "sha256:";
 /// How often the disk is asked for room while a file of unknown size comes.
 const ROOM_EVERY: u64 = 64 << 20;
 
@@ -138,7 +140,7 @@ pub(crate) fn forget(partial: &Path) {
 impl Transfer<'_> {
     async fn attempt(&mut self) -> Result<Linked, FetchError> {
         let origin: Origin = disk::read_record(&origin_path(self.partial)).unwrap_or_default();
-        let have = if origin.url == self.remote.name { length(self.partial) } else { 0 };
+        let have = if self.continues(&origin) { length(self.partial) } else { 0 };
         let headers = range(have, origin.validator.as_deref());
         let Reply { uri, response, linked } = self.remote.caller.get(self.remote.url, &headers).await?;
         let start = match response.status() {
@@ -159,6 +161,13 @@ impl Transfer<'_> {
             Some(wanted) if at < wanted => Err(FetchError::Network { uri, source: "it ended early".into() }),
             _ => self.check_size(&uri, &linked, at).map(|()| linked),
         }
+    }
+
+    /// Whether what came of `origin` is of the same version as what comes now. Where neither the server nor its name
+    /// tells versions of a file apart, it may be another one.
+    fn continues(&self, origin: &Origin) -> bool {
+        let name = self.remote.name;
+        origin.url == name && (origin.validator.is_some() || name.starts_with(BY_CONTENT))
     }
 
     /// The size that it must have.

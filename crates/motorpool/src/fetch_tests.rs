@@ -90,6 +90,26 @@ async fn a_changed_file_begins_again() {
 }
 
 #[tokio::test]
+async fn what_tells_no_versions_apart_is_continued_only_where_its_name_is_its_content() {
+    let begun = || answer("200 OK", &["content-length: 10", "etag: W/\"weak\""], "01234");
+    let other = answer("200 OK", &["content-length: 10"], "abcdefghij");
+    let server = Scripted::start(vec![begun(), other]).await;
+    let (_dir, path) = partial();
+    fetch_to(&server, &path).await.expect("fetched");
+    assert_eq!(fs::read_to_string(&path).expect("there"), "abcdefghij");
+    assert!(!server.heads()[1].contains("range:"), "{:?}", server.heads());
+
+    let rest = answer("206 Partial Content", &["content-length: 5", "content-range: bytes 5-9/10"], "56789");
+    let server = Scripted::start(vec![begun(), rest]).await;
+    let (caller, url) = (Caller::new(None).expect("made"), format!("{}/m.gguf", server.base));
+    let name = format!("{BY_CONTENT}{}", "0".repeat(64));
+    let remote = Remote { caller: &caller, url: &url, name: &name, size: None };
+    let (_dir, path) = partial();
+    fetch(remote, &path, &mut Progress::begin("m.gguf", Unit::Bytes)).await.expect("fetched");
+    assert_eq!(fs::read_to_string(&path).expect("there"), "0123456789");
+}
+
+#[tokio::test]
 async fn what_belongs_to_another_address_is_not_continued() {
     let server = Scripted::start(vec![answer("200 OK", &["content-length: 3"], "abc")]).await;
     let (_dir, path) = partial();
@@ -111,7 +131,7 @@ async fn a_whole_partial_file_is_recognised() {
     let (_dir, path) = partial();
     fs::write(&path, "abc").expect("written");
     let url = format!("{}/d/m.gguf", server.base);
-    disk::write_record(&origin_path(&path), &Origin { url, validator: None }).expect("written");
+    disk::write_record(&origin_path(&path), &Origin { url, validator: Some("\"v1\"".into()) }).expect("written");
     fetch_to(&server, &path).await.expect("fetched");
     assert_eq!(fs::read_to_string(&path).expect("there"), "abc");
 }
@@ -174,7 +194,7 @@ async fn a_partial_file_that_the_server_calls_whole_must_have_its_size() {
     let (_dir, path) = partial();
     fs::write(&path, "abc").expect("written");
     let url = format!("{}/d/m.gguf", server.base);
-    disk::write_record(&origin_path(&path), &Origin { url, validator: None }).expect("written");
+    disk::write_record(&origin_path(&path), &Origin { url, validator: Some("\"v1\"".into()) }).expect("written");
     let error = fetch_sized(&server, &path, Some(Bytes::new(9))).await.expect_err("too short");
     assert!(matches!(error, FetchError::Size { wanted: 9, found: 3, .. }), "{error}");
 }
@@ -218,6 +238,13 @@ fn encryption_is_never_left() {
     assert_eq!(resolve(&base, "http://a.example/b"), None);
     assert_eq!(resolve(&base, "//c.example/d").map(|uri| uri.to_string()).as_deref(), Some("https://c.example/d"));
     assert_eq!(resolve(&base, "/d?e").map(|uri| uri.to_string()).as_deref(), Some("https://a.example/d?e"));
+    for (to, expected) in [
+        ("/login?next=https://b.example/x", "https://a.example/login?next=https://b.example/x"),
+        ("d?next=https://b.example/x", "https://a.example/b/d?next=https://b.example/x"),
+        ("HTTPS://c.example/d", "https://c.example/d"),
+    ] {
+        assert_eq!(resolve(&base, to).map(|uri| uri.to_string()).as_deref(), Some(expected), "{to}");
+    }
     assert_eq!(resolve(&base, "d").map(|uri| uri.to_string()).as_deref(), Some("https://a.example/b/d"));
     let plain: Uri = "http://a.example/".parse().expect("an address");
     assert!(matches!(check_scheme(&plain), Err(FetchError::Plain(_))));

@@ -1,6 +1,6 @@
 //! What goes to stdout and stderr: [`Out`], tables and documents for people or programs.
 //!
-//! Data goes to stdout, everything said about the work to stderr. A reader that went away ends the program
+//! Data goes to stdout, everything said about the work to stderr. What people are shown never steers their terminal. A reader that went away ends the program
 //! quietly.
 use crate::exit::{Exit, Failure};
 use comfy_table::{Cell, ContentArrangement, Table, presets::NOTHING};
@@ -10,10 +10,18 @@ use nix::{
 };
 use serde::Serialize;
 use std::{
+    borrow::Cow,
     io::{self, BufRead, IsTerminal, Write},
     os::fd::AsFd,
 };
 use tokio::sync::oneshot;
+
+pub(crate) const RED: &str = "\x1b[1;31m";
+pub(crate) const YELLOW: &str = "\x1b[33m";
+pub(crate) const GREEN: &str = "\x1b[32m";
+/// Ends a colour.
+pub(crate) const UNCOLOURED: &str = "\x1b[0m";
+const COLOURS: [&str; 4] = [RED, YELLOW, GREEN, UNCOLOURED];
 
 /// Whom data is printed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,15 +44,20 @@ impl Out {
                 let mut text = serde_json::to_string_pretty(document)
                     .map_err(|error| Failure::new(Exit::Failed, error, "report this"))?;
                 text.push('\n');
-                write(&text)
+                write_as_it_is(&text)
             }
             Form::People => write(&people()),
         }
     }
 }
 
-/// Writes to stdout and flushes.
+/// Writes for people to stdout and flushes.
 pub(crate) fn write(text: &str) -> Result<(), Failure> {
+    write_as_it_is(&plain(text))
+}
+
+/// Writes for programs to stdout and flushes.
+pub(crate) fn write_as_it_is(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::silent(Exit::Done),
@@ -77,7 +90,26 @@ async fn reader_gone(stream: impl AsFd + Send + 'static) {
 
 /// Says one line about the work on stderr. Nothing depends on its being heard.
 pub(crate) fn say(text: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", plain(&text.to_string()));
+}
+
+/// The text without what steers a terminal: names and texts of others are in much of what is shown. Line ends and tabs
+/// stay, and our colours, which hide nothing.
+fn plain(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(steers) {
+        return text.into();
+    }
+    let (mut plain, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(steers) {
+        let (before, from) = rest.split_at(at);
+        plain.push_str(before);
+        let colour = COLOURS.into_iter().find(|colour| from.starts_with(colour)).unwrap_or_default();
+        plain.push_str(colour);
+        let n_taken = if colour.is_empty() { from.chars().next().map_or(0, char::len_utf8) } else { colour.len() };
+        rest = &from[n_taken..];
+    }
+    (plain + rest).into()
 }
 
 /// Says what failed and what to do.
@@ -85,7 +117,7 @@ pub(crate) fn say_failure(failure: &Failure) {
     if failure.what.is_empty() {
         return;
     }
-    let (red, plain) = if colours(&io::stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    let (red, plain) = if colours(&io::stderr()) { (RED, UNCOLOURED) } else { ("", "") };
     say(format_args!("{red}error:{plain} {}", failure.what));
     if !failure.cure.is_empty() {
         say(format_args!("       {}", failure.cure));
@@ -157,6 +189,18 @@ mod tests {
         tokio::select! {
             () = gone => {}
             () = reader_gone(file) => panic!("it is a file"),
+        }
+    }
+
+    #[test]
+    fn texts_of_others_do_not_steer_the_terminal_and_our_colours_stay() {
+        for (text, shown) in [
+            ("a\tb\nc é", "a\tb\nc é"),
+            ("\u{1b}[2J\u{1b}[8mhidden\rover\u{7}", "[2J[8mhiddenover"),
+            ("\u{9b}31m\u{7f}x\u{1b}]0;title\u{1b}\\", "31mx]0;title\\"),
+            ("\u{1b}[1;31merror:\u{1b}[0m é\u{1b}", "\u{1b}[1;31merror:\u{1b}[0m é"),
+        ] {
+            assert_eq!(plain(text), shown, "{text:?}");
         }
     }
 

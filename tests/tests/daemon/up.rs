@@ -69,6 +69,18 @@ async fn a_file_that_the_catalog_knows_is_no_second_model_and_is_loaded_where_a_
 }
 
 #[tokio::test]
+async fn a_star_in_an_alias_of_the_pool_that_runs_is_not_the_model_of_a_file() {
+    let mut house = House::new();
+    let any = house.fake_with("any", &Behaviour::default(), "aliases = [\"*\"]");
+    let mine = file(&house, "other", "mine");
+    let daemon = house.start().await;
+    let loaded = daemon.cli(&["up", text(mine.path())]).await;
+    assert_eq!((loaded.code, mine.starts().len(), any.starts().len()), (Some(0), 1, 0), "{loaded:?}");
+    assert!(loaded.stderr.contains("is loaded there as `mine`"), "{loaded:?}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_file_without_a_chat_template_is_told_of() {
     let house = House::new();
     let model = file(&house, "other", "m");

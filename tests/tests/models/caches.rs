@@ -163,6 +163,28 @@ async fn what_is_no_model_is_told_and_is_no_error() {
     assert_eq!((empty.code, empty.stdout.as_str()), (Some(0), "no model was found\n"));
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_name_that_is_not_utf8_or_steers_the_terminal_is_passed_over_and_shown_harmlessly() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+    let house = House::new();
+    house.write_config();
+    put(&house, "m/a.gguf", &smoke_model());
+    put(&house, "m/\u{1b}[2Jpage.gguf", b"<html>");
+    let odd = house.path("m").join(OsStr::from_bytes(b"odd-\xff.gguf"));
+    fs::write(odd, smoke_model()).expect("written");
+    let folder = house.path("m");
+    let folder = folder.to_str().expect("UTF-8");
+    let found = house.run(&["model", "scan", folder, "--json"]).await;
+    assert_eq!(names(&found), ["a"]);
+    let passed = found.json()["passed"].clone();
+    let odd = passed.as_array().expect("rows").iter().find(|row| row["why"].to_string().contains("is not UTF-8"));
+    assert!(odd.is_some_and(|row| row["file"].to_string().contains("odd-\u{fffd}.gguf")), "{passed}");
+    let shown = house.run(&["model", "scan", folder, "--add"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.stderr.contains("[2Jpage.gguf") && !shown.stderr.contains('\u{1b}'), "{shown:?}");
+}
+
 #[tokio::test]
 async fn a_folder_is_entered_and_one_of_its_models_asked() {
     let house = House::new();

@@ -127,6 +127,20 @@ async fn a_newer_version_replaces_the_old_one_and_a_name_keeps_its_meaning() {
 }
 
 #[tokio::test]
+async fn a_file_of_the_same_name_in_another_folder_of_the_repository_replaces_nothing() {
+    let hub = hub().await;
+    let house = house_at(&hub);
+    hub.put("org/two", "a/m-Q4_0.gguf", model(1));
+    hub.put("org/two", "b/m-Q4_0.gguf", model(2));
+    let pull = async |path: &str| house.run(&["model", "pull", &format!("hf:org/two:{path}")]).await;
+    assert_eq!(pull("a/m-Q4_0.gguf").await.code, Some(0));
+    let taken = pull("b/m-Q4_0.gguf").await;
+    assert!(said(&taken, 9).contains("the name `m-Q4_0` belongs to"), "{taken:?}");
+    assert_eq!(fs::read(home_of(&house, "m-Q4_0").join("m-Q4_0.gguf")).expect("there"), model(1));
+    assert_eq!(pull("a/m-Q4_0.gguf").await.code, Some(0), "it is here already");
+}
+
+#[tokio::test]
 async fn an_address_of_the_first_of_several_files_brings_them_all() {
     let hub = hub().await;
     let house = house_at(&hub);

@@ -1,6 +1,7 @@
 //! `motorpool model rm`: what is removed, what is refused, and what stays.
 use crate::support::{REPO, home_of, house_at, hub, pull, said};
-use motorpool_testkit::{eventually, servers::hub::Trouble};
+use motorpool_gguf::write::smoke_model;
+use motorpool_testkit::{Behaviour, eventually, servers::hub::Trouble};
 use motorpool_tests::e2e::{
     House,
     talk::{CHAT, chat},
@@ -33,7 +34,7 @@ async fn a_model_that_the_pool_uses_is_not_removed_and_one_that_it_does_not_is()
     assert!(!home_of(&house, "tiny-Q8_0").exists());
     assert_eq!(daemon.cli(&["unload", ID]).await.code, Some(0));
     assert_eq!(daemon.cli(&["model", "rm", ID]).await.code, Some(0));
-    assert!(!home_of(&house, ID).exists() && !house.data().join("motorpool/removed").exists());
+    assert!(!home_of(&house, ID).exists() && !house.data().join("motorpool/models/.removed").exists());
     let gone = daemon.http().post(CHAT, &chat(ID, "hello")).await.expect("an answer");
     assert!(gone.text().contains("there is no "), "it is told what is missing: {}", gone.text());
     daemon.stop().await;
@@ -60,11 +61,72 @@ async fn what_an_interrupted_removal_left_goes_with_the_next_one() {
     let hub = hub().await;
     let house = house_at(&hub);
     assert_eq!(pull(&house, "").await.code, Some(0));
-    let left = house.data().join("motorpool/removed/old");
+    let left = house.data().join("motorpool/models/.removed/old");
     fs::create_dir_all(&left).expect("made");
     fs::write(left.join("old.gguf"), "x").expect("written");
     assert_eq!(house.run(&["model", "rm", ID]).await.code, Some(0));
     assert!(!left.exists());
+}
+
+/// The folder of all models on a file system of its own: shared memory is one on every Linux.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_model_goes_though_the_folder_of_models_is_another_file_system() {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+    let hub = hub().await;
+    let house = house_at(&hub);
+    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("shared memory");
+    let data = house.data().join("motorpool");
+    fs::create_dir_all(&data).expect("made");
+    let device = |path: &std::path::Path| fs::metadata(path).expect("there").dev();
+    assert_ne!(device(&data), device(elsewhere.path()), "temporary files lie in shared memory: nothing is tested");
+    symlink(elsewhere.path(), data.join("models")).expect("made");
+    assert_eq!(pull(&house, "").await.code, Some(0));
+    let removed = house.run(&["model", "rm", ID]).await;
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    assert_eq!(fs::read_dir(elsewhere.path()).expect("there").count(), 0);
+}
+
+#[tokio::test]
+async fn a_name_that_only_a_star_takes_in_removes_nothing() {
+    let mut house = House::new();
+    house.fake_with("any", &Behaviour::default(), "aliases = [\"gpt-*\"]");
+    house.write_config();
+    let file = house.path("mine.gguf");
+    fs::write(&file, smoke_model()).expect("written");
+    assert_eq!(house.run(&["model", "pull", file.to_str().expect("UTF-8")]).await.code, Some(0));
+    let entry = home_of(&house, "mine").join("model.toml");
+    let text = fs::read_to_string(&entry).expect("there");
+    fs::write(&entry, text.replacen("id = \"mine\"", "id = \"mine\"\naliases = [\"m*\"]", 1)).expect("ours");
+    let refused = house.run(&["model", "rm", "mixtral"]).await;
+    assert!(said(&refused, 4).contains("no model is called `mixtral`; did you mean `mine`?"), "{refused:?}");
+    assert!(entry.exists());
+    assert_eq!(house.run(&["model", "rm", "mine"]).await.code, Some(0));
+    assert!(!entry.exists());
+}
+
+#[tokio::test]
+async fn a_model_of_whose_files_another_entry_makes_use_is_not_removed() {
+    let hub = hub().await;
+    let house = house_at(&hub);
+    assert_eq!(pull(&house, "").await.code, Some(0));
+    let file = |name: &str| home_of(&house, ID).join(name).display().to_string();
+    let (model, projector) = (file("tiny-Q4_K_M.gguf"), file("mmproj-F16.gguf"));
+    for (lines, path) in [
+        (String::new(), model.clone()),
+        (format!("projector = {{ file = \"{projector}\" }}"), "/mine.gguf".into()),
+        (format!("draft = {{ file = \"{model}\" }}"), "/mine.gguf".into()),
+        (format!("adapters = [{{ file = \"{projector}\" }}]"), "/mine.gguf".into()),
+    ] {
+        let text = format!("id = \"mine\"\n{lines}\n[source]\nfile = \"{path}\"\n");
+        house.write_beside("catalog/mine.toml", &text);
+        let refused = house.run(&["model", "rm", ID]).await;
+        let why = said(&refused, 9);
+        assert!(why.contains("`mine` uses a file in the folder of `tiny-Q4_K_M`"), "{text}: {refused:?}");
+    }
+    assert_eq!(house.run(&["model", "verify", ID]).await.code, Some(0), "all of it is there");
+    house.write_beside("catalog/mine.toml", "id = \"mine\"\n[source]\nfile = \"/mine.gguf\"\n");
+    assert_eq!(house.run(&["model", "rm", ID]).await.code, Some(0));
 }
 
 /// A pool that says of itself, one after the other, what is in `views`, and takes what it is told.

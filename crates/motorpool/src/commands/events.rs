@@ -15,7 +15,7 @@ pub(super) async fn perform(client: &Client, out: Out, Events { follow, after }:
     while let Some(line) = lines.next().await? {
         let Some(data) = line.strip_prefix("data: ") else { continue };
         match out.form {
-            Form::Json => out::write(&[data, "\n"].concat())?,
+            Form::Json => out::write_as_it_is(&[data, "\n"].concat())?,
             Form::People => {
                 let event: Value = serde_json::from_str(data).map_err(crate::client::ClientError::from)?;
                 out::write(&(for_people(&event) + "\n"))?;

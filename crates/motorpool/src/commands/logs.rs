@@ -47,7 +47,7 @@ pub(super) async fn perform(
 fn print(out: Out, line: &str) -> Result<(), Failure> {
     match out.form {
         Form::People => out::write(&[line, "\n"].concat()),
-        Form::Json => out::write(&(json!({ "line": line }).to_string() + "\n")),
+        Form::Json => out::write_as_it_is(&(json!({ "line": line }).to_string() + "\n")),
     }
 }
 

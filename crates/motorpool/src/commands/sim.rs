@@ -40,7 +40,9 @@ fn write(out: Out, (ms, step): (u128, &str), (lines, broken): (&Vec<String>, Opt
     match out.form {
         Form::Json => {
             let ms = u64::try_from(ms).unwrap_or(u64::MAX);
-            out::write(&(json!({ "atMs": ms, "step": step, "actions": lines, "broken": broken }).to_string() + "\n"))
+            out::write_as_it_is(
+                &(json!({ "atMs": ms, "step": step, "actions": lines, "broken": broken }).to_string() + "\n"),
+            )
         }
         Form::People => {
             let indented: String = lines.iter().flat_map(|line| ["              ", line, "\n"]).collect();

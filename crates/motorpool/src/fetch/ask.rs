@@ -199,10 +199,16 @@ pub(super) fn check_scheme(uri: &Uri) -> Result<(), FetchError> {
     }
 }
 
+/// Whether it begins with a scheme (RFC 3986, section 3.1) and a host: an address in a query does not make it one.
+fn is_absolute(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    text.split_once("://").is_some_and(|(scheme, _)| !scheme.is_empty() && scheme.bytes().all(fits))
+}
+
 /// Where `to`, as a Location header gives it, leads from `base`. Never out of encryption.
 pub(super) fn resolve(base: &Uri, to: &str) -> Option<Uri> {
     let (scheme, authority) = (base.scheme_str()?, base.authority()?);
-    let text = if to.contains("://") {
+    let text = if is_absolute(to) {
         to.to_owned()
     } else if let Some(rest) = to.strip_prefix("//") {
         format!("{scheme}://{rest}")

@@ -9,6 +9,7 @@
 //! <data>/models/<id>/model.toml         the catalog entry, for a source that no catalog names
 //! <data>/models/<id>/TERMS.txt          the model's own terms, as they were shown
 //! ```
+mod apart;
 mod entry;
 pub(crate) mod hub;
 mod parts;
@@ -55,6 +56,8 @@ pub(crate) enum ModelError {
     Taken { id: ModelId, by: PathBuf },
     #[error("`{0}` is in use")]
     InUse(ModelId),
+    #[error("`{by}` uses a file in the folder of `{id}`")]
+    Needed { id: ModelId, by: ModelId },
     #[error("`{0}` is being pulled")]
     Pulling(ModelId),
     #[error("there is no file {}", .0.display())]
@@ -107,6 +110,9 @@ impl From<ModelError> for Failure {
                 ),
             ),
             ModelError::InUse(id) => Self::new(Exit::InUse, what, format_args!("run `motorpool unload {id}` first")),
+            ModelError::Needed { by, .. } => {
+                Self::new(Exit::InUse, what, format_args!("remove `{by}` first, or correct its entry in the catalog"))
+            }
             ModelError::Pulling(_) => Self::new(Exit::InUse, what, "wait for its end, or interrupt it there"),
             ModelError::NoFile(_) => Self::new(Exit::NotFound, what, "check the path"),
             ModelError::Dir(error) => error.into(),

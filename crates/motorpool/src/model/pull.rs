@@ -1,6 +1,7 @@
 //! [`pull`]: gets the files of a model that was named, from wherever it comes.
 use super::{
     ModelError,
+    apart::apart,
     entry::{self, Entry},
     hub::{Choice, Hub, HubError, Reference, Repository, base, pick_files},
     parts::{self, Parts},
@@ -11,15 +12,16 @@ use super::{
 use crate::{
     dirs::Dirs,
     disk::{self, Sum},
+    exit::chain,
     fetch::{Caller, FetchError},
     out,
     python::Python,
 };
 use motorpool_catalog::{Capability, Catalog, Model, ModelSource, Terms};
 use motorpool_vocab::{Bytes, ModelId};
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
-pub(crate) use super::wanted::{Wanted, model_of};
+pub(crate) use super::wanted::{Wanted, exact, model_of};
 
 /// Gets the file of what was wanted; at once when it is there.
 pub(crate) async fn pull(dirs: &Dirs, catalog: &Catalog, wanted: Wanted) -> Result<Pulled, ModelError> {
@@ -35,6 +37,12 @@ pub(crate) async fn pull(dirs: &Dirs, catalog: &Catalog, wanted: Wanted) -> Resu
             Ok(pulled)
         }
     }
+}
+
+/// The same off the workers of the runtime; an error is for people.
+pub(crate) async fn pull_apart((dirs, catalog): (Dirs, Arc<Catalog>), wanted: Wanted) -> Result<(), String> {
+    let pulled = apart(move || async move { pull(&dirs, &catalog, wanted).await.map_err(|error| chain(&error)) });
+    pulled.await.map_err(|error| error.to_string())?.map(drop)
 }
 
 async fn known(dirs: &Dirs, (store, catalog): (&Store, &Catalog), model: &Model) -> Result<Pulled, ModelError> {
@@ -138,7 +146,7 @@ async fn from_hub(
         .map_err(|source| HubError::Unchosen { repo: repo.clone(), source })?;
     let first = &choice.shards[0].path;
     let id = id_in(repo, base(first));
-    let ours = store.record(&id).is_some_and(|pulled| pulled.source.starts_with(&format!("hf:{repo}@")));
+    let ours = store.record(&id).is_some_and(|pulled| came_of(&pulled.source, (repo, first)));
     if let Some(by) = holder_of(&id, (store, catalog)).filter(|_| !ours) {
         return Err(ModelError::Taken { id, by });
     }
@@ -163,6 +171,13 @@ async fn from_hub(
     let aliases = alias.into_iter().filter(free).collect();
     Entry { aliases, projector: projector.as_deref(), terms, ..plain_entry(&work) }.write(&work.home)?;
     Ok(pulled)
+}
+
+/// Whether a model came of this file of a repository, at whatever commit. One of the same name in another folder there is
+/// another model.
+fn came_of(source: &str, (repo, file): (&str, &str)) -> bool {
+    let from = source.strip_prefix("hf:").and_then(Reference::parse);
+    from.is_some_and(|from| from.repo == repo && from.wanted.as_deref() == Some(file))
 }
 
 /// Every file of a choice, and where it is to lie below `home`.

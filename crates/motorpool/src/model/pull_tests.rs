@@ -117,6 +117,56 @@ async fn a_whole_file_whose_record_was_lost_is_recognised() {
     assert_eq!((store.record(&model.id), store.presence(&model)), (Some(pulled), store::Presence::Ready));
 }
 
+#[tokio::test]
+async fn a_pull_that_waits_for_another_keeps_nobody_else_waiting() {
+    let top = tempfile::tempdir().expect("a temporary directory");
+    let dirs = dirs(top.path());
+    let path = top.path().join("m.gguf");
+    fs::write(&path, motorpool_gguf::write::smoke_model()).expect("written");
+    let first = Work::begin(&dirs, ModelId::new("m").expect("an id"), path.clone()).expect("begun");
+    let catalog = catalog(&dirs);
+    let wanted = Wanted::file(&path, (&Store::new(&dirs), &catalog)).expect("a file");
+    let mut second = std::pin::pin!(pull_apart((dirs.clone(), catalog), wanted));
+    tokio::select! {
+        biased;
+        _ = second.as_mut() => panic!("one at a time"),
+        () = std::future::ready(()) => drop(first),
+    }
+    assert_eq!(second.await, Ok(()));
+    assert!(Store::new(&dirs).record(&ModelId::new("m").expect("an id")).is_some());
+}
+
+#[tokio::test]
+async fn a_star_in_the_alias_of_another_model_takes_no_name() {
+    let top = tempfile::tempdir().expect("a temporary directory");
+    let dirs = dirs(top.path());
+    let entry = "id = \"any\"\naliases = [\"*\"]\nsource = { file = \"/any.gguf\" }\n";
+    fs::create_dir_all(dirs.config.join("catalog")).expect("made");
+    fs::write(dirs.config.join("catalog/any.toml"), entry).expect("written");
+    for (folder, id) in [("a", "m"), ("b", "m-2")] {
+        let path = top.path().join(folder).join("m.gguf");
+        fs::create_dir(top.path().join(folder)).expect("made");
+        fs::write(&path, motorpool_gguf::write::smoke_model()).expect("written");
+        let catalog = catalog(&dirs);
+        let wanted = Wanted::parse(path.to_str().expect("UTF-8"), (&Store::new(&dirs), &catalog)).expect("a file");
+        assert!(matches!(&wanted, Wanted::File { .. }), "{wanted:?}");
+        assert_eq!(pull(&dirs, &catalog, wanted).await.expect("adopted").id, id);
+    }
+    let catalog = catalog(&dirs);
+    let holder = |id: &str| holder_of(&ModelId::new(id).expect("an id"), (&Store::new(&dirs), &catalog));
+    assert_eq!((holder("other"), holder("any")), (None, Some("/any.gguf".into())));
+}
+
+#[test]
+fn a_file_of_the_same_name_in_another_folder_of_a_repository_is_another_model() {
+    let source = "hf:o/r@0abc:a/m-Q4_0.gguf";
+    assert!(came_of(source, ("o/r", "a/m-Q4_0.gguf")));
+    for other in [("o/r", "b/m-Q4_0.gguf"), ("o/r", "m-Q4_0.gguf"), ("o/s", "a/m-Q4_0.gguf")] {
+        assert!(!came_of(source, other), "{other:?}");
+    }
+    assert!(!came_of("file:/m.gguf", ("o/r", "m.gguf")));
+}
+
 #[test]
 fn a_file_with_another_hash_is_not_kept() {
     let top = tempfile::tempdir().expect("a temporary directory");

@@ -34,13 +34,11 @@ impl Wanted {
         if text.starts_with("pypi:") {
             return Err(ModelError::NotYet("pypi"));
         }
-        match catalog.resolve(text) {
-            Ok(model) => Ok(Self::Known(Box::new(Model::clone(model)))),
-            Err(_) if text.to_ascii_lowercase().ends_with(".gguf") || text.starts_with(['/', '.']) => {
-                Self::file(Path::new(text), (store, catalog))
-            }
-            Err(unknown) => Err(unknown.into()),
+        let is_path = text.to_ascii_lowercase().ends_with(".gguf") || text.starts_with(['/', '.']);
+        if is_path && exact(catalog, text).is_none() {
+            return Self::file(Path::new(text), (store, catalog));
         }
+        Ok(Self::Known(Box::new(Model::clone(catalog.resolve(text)?))))
     }
 
     /// A file of this machine: the model whose file it is already, else a new one. It is called like the file; when that
@@ -59,7 +57,7 @@ impl Wanted {
 /// `wanted`, or the same with a number when it belongs to another file; says so.
 pub(super) fn free_id(wanted: &ModelId, path: &Path, (store, catalog): (&Store, &Catalog)) -> ModelId {
     let Some(by) = holder_of(wanted, (store, catalog)) else {
-        if let Ok(model) = catalog.resolve(wanted.as_str()) {
+        if let Some(model) = exact(catalog, wanted.as_str()) {
             let gone = store.path_of(model);
             out::say(format_args!("`{wanted}` is {} from now on: {} is gone", path.display(), gone.display()));
         }
@@ -70,6 +68,11 @@ pub(super) fn free_id(wanted: &ModelId, path: &Path, (store, catalog): (&Store, 
     let id = (2..=u32::MAX).map(numbered).find(free).expect("no catalog has so many");
     out::say(format_args!("the name `{wanted}` belongs to {}: this one is called `{id}`", by.display()));
     id
+}
+
+/// The model that is called just so. Names that another one's `*` takes in are free: there is no end of them.
+pub(crate) fn exact<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Arc<Model>> {
+    catalog.has_name(name).then(|| catalog.resolve(name).ok()).flatten()
 }
 
 /// The path without links, but with the name that the file is called by: the name of a split model's first file tells
@@ -90,10 +93,10 @@ pub(crate) fn model_of(path: &Path, (store, catalog): (&Store, &Catalog)) -> Res
     Ok(catalog.models().find(is_its).cloned())
 }
 
-/// The file of the model that `id` means. A file that was entered here and is gone holds nothing: it was moved. What was
+/// The file of the model that is called `id`. A file that was entered here and is gone holds nothing: it was moved. What was
 /// entered since the catalog was read holds its name too.
 pub(super) fn holder_of(id: &ModelId, (store, catalog): (&Store, &Catalog)) -> Option<PathBuf> {
-    let Ok(model) = catalog.resolve(id.as_str()) else {
+    let Some(model) = exact(catalog, id.as_str()) else {
         let is_entered = store.home(id).join("model.toml").exists();
         return store.record(id).map(|record| record.first.file).filter(|file| is_entered && file.exists());
     };

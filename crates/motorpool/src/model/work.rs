@@ -17,7 +17,7 @@ use motorpool_catalog::{Model, ModelSource, Terms};
 use motorpool_vocab::{Bytes, ModelId};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Item {
 impl Item {
     /// What names its content.
     fn name(&self) -> String {
-        self.sha256.map_or_else(|| self.url.clone(), |sum| format!("sha256:{sum}"))
+        self.sha256.map_or_else(|| self.url.clone(), |sum| format!("{}{sum}", fetch::BY_CONTENT))
     }
 }
 
@@ -65,9 +65,15 @@ impl Work {
         let store = Store::new(dirs);
         let home = store.home(&id);
         dirs.make_data("models")?;
-        crate::dirs::make_private(&home)?;
-        let lock = home.join("lock");
-        let lock = at(&lock, disk::lock(&lock, "another `model pull`"))?;
+        let path = home.join("lock");
+        let lock = loop {
+            crate::dirs::make_private(&home)?;
+            match disk::lock(&path, "another `model pull`") {
+                // Whoever had it left nothing, the folder included.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !home.exists() => {}
+                other => break at(&path, other)?,
+            }
+        };
         Ok(Self { id, store, home, file, _lock: lock })
     }
 

@@ -124,11 +124,11 @@ fn for_people(findings: &[Finding]) -> String {
     let colours = out::colours(&std::io::stdout());
     let line = |Finding { what, state, found, cure }: &Finding| {
         let (mark, colour) = match state {
-            State::Good => ("ok   ", "\x1b[32m"),
-            State::Note => ("note ", "\x1b[33m"),
-            State::Fault => ("FAULT", "\x1b[1;31m"),
+            State::Good => ("ok   ", out::GREEN),
+            State::Note => ("note ", out::YELLOW),
+            State::Fault => ("FAULT", out::RED),
         };
-        let (colour, plain) = if colours { (colour, "\x1b[0m") } else { ("", "") };
+        let (colour, plain) = if colours { (colour, out::UNCOLOURED) } else { ("", "") };
         let cure =
             cure.as_ref().filter(|cure| !cure.is_empty()).map_or_else(String::new, |cure| format!("      {cure}\n"));
         format!("{colour}{mark}{plain} {what}: {found}\n{cure}")

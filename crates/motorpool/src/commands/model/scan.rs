@@ -35,6 +35,7 @@ struct Row<'a> {
 struct Document<'a> {
     models: Vec<Row<'a>>,
     passed: &'a [Passed],
+    cut: &'a [Passed],
 }
 
 pub(super) fn perform(shelf: &Shelf<'_>, command: &Scan) -> Result<(), Failure> {
@@ -52,9 +53,10 @@ pub(super) fn perform(shelf: &Shelf<'_>, command: &Scan) -> Result<(), Failure> 
     for Passed { file, why } in scan.passed.iter().filter(|_| command.dir.is_some()) {
         out::say(format_args!("passed over {}: {why}", file.display()));
     }
+    scan.say_where_it_was_cut();
     let n_new = ids.iter().filter(|id| id.is_none()).count();
     let rows = scan.models.iter().zip(&ids).map(|(found, id)| Row { id: id.as_ref().map(ToString::to_string), found });
-    let document = Document { models: rows.collect(), passed: &scan.passed };
+    let document = Document { models: rows.collect(), passed: &scan.passed, cut: &scan.cut };
     shelf.out.data(&document, || for_people(&document))?;
     if n_new > 0 {
         out::say("`motorpool model scan --add` enters them all, `motorpool up FILE` one of them");

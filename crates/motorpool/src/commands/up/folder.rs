@@ -22,6 +22,7 @@ pub(super) fn enter(dirs: &Dirs, settings: &Settings, dir: &Path) -> Result<Mode
     for Passed { file, why } in &scan.passed {
         out::say(format_args!("passed over {}: {why}", file.display()));
     }
+    scan.say_where_it_was_cut();
     let ids = scan::enter(dirs, &settings.catalog, &scan.models.iter().collect::<Vec<_>>())?;
     for (found, id) in scan.models.iter().zip(&ids) {
         out::say(format_args!("found   {id}  {} ({})", found.file.display(), Bytes::new(found.bytes)));

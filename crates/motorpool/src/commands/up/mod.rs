@@ -14,7 +14,7 @@ use super::{load, ps, reload, run};
 use crate::{
     args::Up,
     chat::Chat,
-    client::{Client, ClientError},
+    client::{Client, ClientError, escaped},
     daemon::{Call, Daemon, Signals},
     dirs::Dirs,
     exit::{Exit, Failure},
@@ -29,7 +29,7 @@ use crate::{
 };
 use http::StatusCode;
 use motorpool_catalog::{Capability, LogLevel, Model, ModelSource};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
 /// The model when nothing names one.
@@ -109,24 +109,27 @@ async fn load_there(client: &Client, dirs: &Dirs, (config, file): (Option<&Path>
         Wanted::Known(model) => model.id.to_string(),
         new => pull::pull(dirs, &settings.catalog, new).await?.id,
     };
-    let loaded = match load::until_ready(client, &id).await {
-        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => {
-            client.post(reload::PATH, &json!({})).await?;
-            load::until_ready(client, &id).await
+    if !knows(client, &id).await? {
+        client.post(reload::PATH, &json!({})).await?;
+        if !knows(client, &id).await? {
+            return Err(Failure::new(
+                Exit::InUse,
+                format_args!("a pool is running that does not know {}", file.display()),
+                "it reads other files: run this with its --config, or stop it first",
+            ));
         }
-        other => other,
-    };
-    match loaded {
-        Ok(_) => {
-            out::say(format_args!("{} is loaded there as `{id}`", file.display()));
-            Ok(())
-        }
-        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(Failure::new(
-            Exit::InUse,
-            format_args!("a pool is running that does not know {}", file.display()),
-            "it reads other files: run this with its --config, or stop it first",
-        )),
-        Err(error) => Err(error.into()),
+    }
+    load::until_ready(client, &id).await?;
+    out::say(format_args!("{} is loaded there as `{id}`", file.display()));
+    Ok(())
+}
+
+/// Whether the pool that runs has a model of just this id: a `*` may lead the name to another one.
+async fn knows(client: &Client, id: &str) -> Result<bool, ClientError> {
+    match client.get::<Value>(&format!("/api/motorpool/v1/models/{}", escaped(id))).await {
+        Ok(model) => Ok(model["id"] == id),
+        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -16,10 +16,10 @@ mod places;
 mod walk;
 
 use super::{ModelError, entry::capability_of, store};
-use crate::disk::Sum;
+use crate::{disk::Sum, out};
 use group::Group;
 use motorpool_catalog::Capability;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -27,6 +27,9 @@ use std::{
 
 pub(crate) use enter::enter;
 pub(crate) use places::{Place, caches};
+
+/// Why what has a name of other bytes is passed over.
+const NOT_UTF8: &str = "its path is not UTF-8, and a catalog cannot name it";
 
 /// Whose a place is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -77,6 +80,8 @@ pub(crate) struct Found {
 /// A file that is no model to us.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Passed {
+    /// Shown as far as it is UTF-8.
+    #[serde(serialize_with = "shown")]
     pub(crate) file: PathBuf,
     pub(crate) why: String,
 }
@@ -86,6 +91,21 @@ pub(crate) struct Passed {
 pub(crate) struct Scan {
     pub(crate) models: Vec<Found>,
     pub(crate) passed: Vec<Passed>,
+    /// Folders that were not looked into to their end.
+    pub(crate) cut: Vec<Passed>,
+}
+
+impl Scan {
+    /// Says what nobody would miss otherwise.
+    pub(crate) fn say_where_it_was_cut(&self) {
+        for Passed { file, why } in &self.cut {
+            out::say(format_args!("stopped in {}: {why}", file.display()));
+        }
+    }
+}
+
+fn shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// Looks at these places, in order. A file that is in several of them is found where it comes first.
@@ -111,6 +131,7 @@ pub(crate) fn scan(places: &[Place]) -> Scan {
             }
         }
         scan.passed.extend(brought.passed);
+        scan.cut.extend(brought.cut);
     }
     scan.models.sort_by(|a, b| (&a.name, &a.file).cmp(&(&b.name, &b.file)));
     scan
@@ -118,9 +139,11 @@ pub(crate) fn scan(places: &[Place]) -> Scan {
 
 /// A place whose files tell by their names what belongs together.
 fn look(root: &Path, owner: Owner) -> Scan {
-    let files = walk::model_files(root);
+    let tree = walk::model_files(root);
+    let (files, odd): (Vec<_>, Vec<_>) = tree.files.into_iter().partition(|seen| seen.path.to_str().is_some());
     let (groups, torn) = group::groups(files);
-    let mut scan = Scan::default();
+    let mut scan = Scan { cut: tree.cut.into_iter().collect(), ..Scan::default() };
+    scan.passed.extend(odd.into_iter().map(|seen| Passed { file: seen.path, why: NOT_UTF8.to_owned() }));
     let torn = torn.into_iter().map(|file| Passed { file, why: "files of its split model are missing".to_owned() });
     scan.passed.extend(torn);
     for group in groups {

@@ -2,7 +2,7 @@
 //!
 //! Blobs are files that are called by their SHA-256. Manifests are somebody else's text: a digest that is none leads
 //! nowhere.
-use super::{Found, Owner, Passed, Scan, judge, walk};
+use super::{Found, NOT_UTF8, Owner, Passed, Scan, judge, walk};
 use crate::{disk::Sum, model::wanted::id_of};
 use motorpool_vocab::Bytes;
 use serde::Deserialize;
@@ -28,8 +28,8 @@ struct Layer {
 
 pub(super) fn look(root: &Path) -> Scan {
     let manifests = root.join("manifests");
-    let mut scan = Scan::default();
-    let mut files = walk::all_files(&manifests, &|_| true);
+    let walk::Tree { mut files, cut } = walk::all_files(&manifests, &|_| true);
+    let mut scan = Scan { cut: cut.into_iter().collect(), ..Scan::default() };
     files.sort_by(|a, b| a.path.cmp(&b.path));
     for file in files {
         let Some(name) = file.path.strip_prefix(&manifests).ok().and_then(name_of) else { continue };
@@ -65,6 +65,9 @@ fn found(root: &Path, manifest: &Path, name: &str) -> Result<Found, String> {
         return Err("it names no model in one file".to_owned());
     };
     let (file, sum) = blob(root, &layer.digest).ok_or("its model is not there")?;
+    if file.to_str().is_none() {
+        return Err(NOT_UTF8.to_owned());
+    }
     let capability = judge(&file)?;
     let projector = of(PROJECTOR).next().and_then(|layer| blob(root, &layer.digest)).map(|(file, _)| file);
     let bytes = std::fs::metadata(&file).map_or(Bytes::ZERO, |meta| Bytes::new(meta.len()));

@@ -78,7 +78,7 @@ fn by_manifest(root: &Path, file: &str) -> Option<(String, String)> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         name.starts_with("manifest=") && Path::new(name).extension().is_some_and(|ext| ext == "json")
     };
-    walk::all_files(root, &is_manifest).iter().find_map(|manifest| {
+    walk::all_files(root, &is_manifest).files.iter().find_map(|manifest| {
         let name = manifest.path.file_stem()?.to_str()?;
         let [_, org, repo, _tag] = name.split('=').collect::<Vec<_>>()[..] else { return None };
         let text: Value = serde_json::from_slice(&std::fs::read(&manifest.path).ok()?).ok()?;
