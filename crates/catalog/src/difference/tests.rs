@@ -125,6 +125,7 @@ fn what_an_engine_is_started_with_makes_a_new_launch_and_what_it_may_be_asked_is
     let added = [
         ("refused_args", "refused_args = [\"--x\"]\n", Effect::Live),
         ("headers", "headers = [\"x-team\"]\n", Effect::Live),
+        ("on_disconnect", "on_disconnect = \"drain\"\n", Effect::Live),
     ];
     for (key, line, effect) in added {
         let other = manifest(&format!("{line}{MINI}"));
@@ -133,7 +134,7 @@ fn what_an_engine_is_started_with_makes_a_new_launch_and_what_it_may_be_asked_is
 }
 
 /// Every key of the configuration, with a text in which it says something else than its default, and when that counts.
-const CONFIG: [(&str, &str, Effect); 55] = [
+const CONFIG: [(&str, &str, Effect); 58] = [
     ("server.hosts", "[server]\nhosts = [\"h\"]", Effect::Live),
     ("server.origins", "[server]\norigins = [\"https://h\"]", Effect::Live),
     ("server.watch", "[server]\nwatch = true", Effect::Live),
@@ -184,10 +185,13 @@ const CONFIG: [(&str, &str, Effect); 55] = [
     ("limits.header", "[limits]\nheader = \"16KiB\"", Effect::Start),
     ("limits.connect", "[limits]\nconnect = \"1s\"", Effect::Start),
     ("defaults.model", "[defaults]\nmodel = \"a\"", Effect::Live),
+    ("usage.keep", "[usage]\nkeep = \"1h\"", Effect::Start),
+    ("usage.disk", "[usage]\ndisk = \"1MiB\"", Effect::Start),
     ("log.level", "[log]\nlevel = \"warn\"", Effect::Start),
     ("log.format", "[log]\nformat = \"json\"", Effect::Start),
     ("engine.mini.program", "[engine.mini]\nprogram = \"/bin/mini\"", Effect::Launch),
     ("engine.mini.sandbox", "[engine.mini]\nsandbox = \"off\"", Effect::Launch),
+    ("engine.mini.on_disconnect", "[engine.mini]\non_disconnect = \"drain\"", Effect::Live),
     ("external", "[[external]]\nid = \"d\"\nkind = \"ollama\"\nurl = \"http://127.0.0.1:1\"", Effect::Start),
 ];
 
@@ -198,17 +202,28 @@ fn every_key_of_the_configuration_counts_when_it_is_said_to() {
         assert_eq!(only(&Changes::of_configs(&plain, &config(text))), (key.to_owned(), effect), "{text}");
         assert_eq!(only(&Changes::of_configs(&config(text), &plain)), (key.to_owned(), effect), "{text}, back");
     }
-    // Lists of tables are one key each.
+    // Lists of tables are one key each, and so is a pair of which neither goes without the other.
     let key_of = |path: &str| match path.split('.').next() {
         Some(list @ ("device" | "external" | "protect")) => list.to_owned(),
+        _ if path.starts_with("server.tls.") => "server.tls".to_owned(),
         _ => path.replace('*', "mini"),
     };
     let leaves = examples::CONFIG.iter().filter(|(path, line)| path.contains('.') && !line.starts_with('['));
     let known: BTreeSet<String> = leaves.map(|(path, _)| key_of(path)).collect();
-    let tried: BTreeSet<String> = CONFIG.iter().map(|(key, ..)| (*key).to_owned()).chain(["protect".into()]).collect();
+    let apart = ["protect", "server.tls"];
+    let tried: BTreeSet<String> = CONFIG.iter().map(|(key, ..)| *key).chain(apart).map(str::to_owned).collect();
     assert_eq!(tried, known);
     let protect = config("[[protect]]\nmodel = \"m\"\nrole = \"chat\"");
     assert_eq!(only(&Changes::of_configs(&plain, &protect)), ("protect".to_owned(), Effect::Start));
+    // None without an address that is served with it, and no such address without it.
+    let tls = |certificate: &str, key: &str| {
+        let listen = "[server]\nlisten = [\"https://127.0.0.1:1\"]\n[server.tls]";
+        config(&format!("{listen}\ncertificate = \"{certificate}\"\nkey = \"{key}\""))
+    };
+    for other in [tls("/other", "/key"), tls("/chain", "/other")] {
+        let changes = Changes::of_configs(&tls("/chain", "/key"), &other);
+        assert_eq!(only(&changes), ("server.tls".to_owned(), Effect::Start));
+    }
 }
 
 fn rows(before: (&Config, &Catalog), after: (&Config, &Catalog), drains: &[&str]) -> Vec<(String, Outcome, String)> {
@@ -275,7 +290,7 @@ proptest! {
     #[test]
     fn a_difference_of_equal_states_is_empty(
         keys in prop::collection::btree_set(0..MODEL.len(), 0..8),
-        settings in prop::collection::btree_set(0..CONFIG.len() - 3, 0..3),
+        settings in prop::collection::btree_set(0..CONFIG.len() - 4, 0..3),
     ) {
         let lines = keys.iter().map(|n| MODEL[*n]).filter(|(key, ..)| !matches!(*key, "source" | "engine"));
         let text = lines.fold(PLAIN.to_owned(), |text, (_, line, _)| text + line + "\n");
