@@ -71,9 +71,10 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// The best that its engines have.
+    /// The best that its engines have. One that goes for a reload is none of them: it serves nobody who comes now.
     pub(crate) fn of(model: &Model, snapshot: &Snapshot) -> Self {
-        let entries = || snapshot.entries.iter().filter(|entry| *entry.key.model() == model.id);
+        let is_its = |entry: &&EntryView| *entry.key.model() == model.id && !entry.goes_for_good;
+        let entries = || snapshot.entries.iter().filter(is_its);
         if entries().any(|entry| matches!(entry.phase, PhaseView::Ready | PhaseView::Suspect)) {
             return Self::Loaded;
         }
@@ -200,5 +201,8 @@ mod tests {
         assert_eq!(standing(vec![failed()]), Standing::Failed("model-corrupt"));
         assert_eq!(standing(vec![failed(), loading(Some(630))]), Standing::Loading(Some(630)));
         assert_eq!(standing(vec![failed(), loading(None), ready()]), Standing::Loaded);
+        let going = || EntryView { goes_for_good: true, ..ready() };
+        assert_eq!(standing(vec![going()]), Standing::Unloaded);
+        assert_eq!(standing(vec![going(), loading(None)]), Standing::Loading(None));
     }
 }

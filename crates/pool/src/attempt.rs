@@ -104,13 +104,15 @@ impl Pool {
         self.entries[entry].attempts.is_on() && !self.is_wanted(entry)
     }
 
-    /// Tries to build `entry`, unless that was tried a moment ago or others wait for room. Whether it was begun.
+    /// Tries to build `entry`, unless that was tried a moment ago, others wait for room, or it is nobody's to build. Whether
+    /// it was begun.
     pub(crate) fn begin_attempt(&mut self, now: Now, entry: EntryId, purpose: Purpose) -> bool {
         let (target, freed) = (&self.entries[entry], self.upkeep.freed);
         let early = now < target.attempts.retry_at && target.attempts.freed == freed;
         let is_open = target.failures.breaker.open_until(now).is_some();
         if self.is_closing()
             || self.is_drained(entry)
+            || self.strays.contains(&entry)
             || !matches!(target.phase, Phase::Idle)
             || target.backoff.holds(now)
             || is_open

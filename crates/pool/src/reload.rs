@@ -18,7 +18,8 @@
 //! is refused as for an unknown model, or goes on to the new engine. It is forgotten when nothing of it is left, and taken
 //! in again when its model comes back first.
 //!
-//! * **N1** a reload ends no lease, and refuses nobody whose model is still there.
+//! * **N1** a reload ends no lease, and refuses nobody whose model is still there and takes requests (`shut.rs`). Who waits
+//!   for an engine that goes waits for its drain as for any other: from the reload on, and no longer than `drain_wait`.
 //! * **N2** an engine that was launched otherwise than the catalog says takes nobody new from the reload on, and tells
 //!   nobody that the model is there. So whoever waits for a changed model is served by the new one.
 //! * **N3** what did not change is not stopped, drained or looked at again for it.
@@ -257,17 +258,30 @@ impl Pool {
         self.settle_debts(entry);
     }
 
-    /// These wait for `entry` from now on.
+    /// These wait for `entry` from now on; where an operator has drained that, as if they had just come (D1).
     fn go_to(&mut self, now: Now, entry: EntryId, going: Vec<RequestId>) {
-        for id in &going {
-            self.rehome(*id, entry);
-        }
+        let mut arrived = Vec::new();
         for id in going {
-            // The one before may have been the last that an open breaker lets wait.
-            if self.tickets.contains_key(&id) {
-                self.attend(now, entry, id);
+            let Some(ask) = self.tickets.get(&id).map(|ticket| ticket.ask.clone()) else { continue };
+            match self.admitting(now, entry, &ask) {
+                Ok(to) => {
+                    self.rehome(id, to);
+                    arrived.push((to, id));
+                }
+                Err(refusal) => self.refuse(now, id, refusal),
             }
         }
+        for (to, id) in arrived {
+            // The one before may have been the last that an open breaker lets wait.
+            if self.tickets.contains_key(&id) {
+                self.attend(now, to, id);
+            }
+        }
+    }
+
+    /// So many engines a model may have: as it says itself, or more where an operator wants more.
+    pub(crate) fn most_of(&self, model: &Model) -> u32 {
+        self.upkeep.targets.get(&model.id).copied().unwrap_or(0).max(model.replicas.max)
     }
 
     /// Replicas that were within the bound of their model and are not any more, unless an operator wants so many.
@@ -275,7 +289,7 @@ impl Pool {
         let mut beyond = Vec::new();
         for model in self.catalog.models().cloned().collect::<Vec<_>>() {
             let most_before = before.model(&model.id).map_or(0, |old| old.replicas.max);
-            let most = self.upkeep.targets.get(&model.id).copied().unwrap_or(0).max(model.replicas.max);
+            let most = self.most_of(&model);
             let Some(family) = self.family(&model.id).filter(|_| most < most_before) else { continue };
             beyond.extend(family.range(most..most_before).map(|(_, entry)| *entry));
         }
@@ -327,7 +341,7 @@ impl Pool {
     /// The key of `entry` is free: who waits for a sibling that takes nobody new waits here.
     pub(crate) fn take_over(&mut self, entry: EntryId) {
         let is_of_use = self.entries[entry].key.replica() < self.entries[entry].model.replicas.max;
-        if self.strays.contains(&entry) || !is_of_use {
+        if self.strays.contains(&entry) || !is_of_use || self.is_drained(entry) {
             return;
         }
         let goes = |other: &EntryId| self.entries[*other].goes_for_good();

@@ -95,8 +95,8 @@ impl Pool {
         self.entries[entry].admits != Admits::All
     }
 
-    /// Where a request goes whose engine is `entry`: there, else to a replica that takes requests, one that lives before
-    /// one that would have to be started.
+    /// Where a request goes whose engine is `entry`: there, else to a replica that takes requests and stays, one that lives
+    /// before one that would have to be started; and to one that goes for a reload, whose next engine serves it, at last.
     pub(crate) fn admitting(&mut self, now: Now, entry: EntryId, ask: &Ask) -> Result<EntryId, Refusal> {
         if !self.is_drained(entry) {
             return Ok(entry);
@@ -106,16 +106,18 @@ impl Pool {
         if ask.replica.is_some() {
             return Err(refusal);
         }
-        let others: Vec<EntryId> = self.siblings(entry).filter(|other| !self.is_drained(*other)).collect();
-        let lives = |other: &&EntryId| !matches!(self.entries[**other].phase, Phase::Idle | Phase::Stopping { .. });
-        if let Some(other) = others.iter().find(lives) {
-            return Ok(*other);
+        let most = self.most_of(&model);
+        let stays = |other: EntryId| !self.is_drained(other) && !self.entries[other].goes_for_good();
+        let lives = |other: EntryId| !matches!(self.entries[other].phase, Phase::Idle | Phase::Stopping { .. });
+        let is_one = |other: &EntryId| stays(*other) && lives(*other) && self.entries[*other].key.replica() < most;
+        if let Some(other) = self.siblings(entry).find(is_one) {
+            return Ok(other);
         }
-        let free = |replica: &u32| {
-            let there = self.family(&model.id).and_then(|family| family.get(replica));
-            there.is_none_or(|there| !self.is_drained(*there))
-        };
-        let replica = (0..model.replicas.max).find(free).ok_or_else(|| refusal.clone())?;
+        let there = |replica: u32| self.family(&model.id).and_then(|family| family.get(&replica)).copied();
+        let free = |replica: &u32| there(*replica).is_none_or(stays);
+        let later = |replica: &u32| there(*replica).is_none_or(|other| !self.is_drained(other));
+        let mut all = 0..model.replicas.max;
+        let replica = all.clone().find(free).or_else(|| all.find(later)).ok_or_else(|| refusal.clone())?;
         self.entry_at(now, &model, replica).ok_or(refusal)
     }
 }

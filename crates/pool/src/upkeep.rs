@@ -242,9 +242,10 @@ impl Pool {
     }
 
     /// The engines of `set` are stopped for the build of `entry`: it waits for their memory, and they come back if
-    /// nothing comes of it.
+    /// nothing comes of it: all but strays, which come back for nobody.
     pub(crate) fn owe(&mut self, entry: EntryId, set: &[Spawn]) {
-        let stopped: Vec<_> = set.iter().filter_map(|spawn| Some(self.teardowns.get(spawn)?.entry)).collect();
+        let stopped = set.iter().filter_map(|spawn| Some(self.teardowns.get(spawn)?.entry));
+        let stopped: Vec<_> = stopped.filter(|stopped| !self.strays.contains(stopped)).collect();
         let target = &mut self.entries[entry];
         target.owes.extend(stopped);
         if let Some(waiting) = target.planned_mut() {

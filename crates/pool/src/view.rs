@@ -73,6 +73,7 @@ impl Pool {
                 .flat_map(|s| &s.drain.waiters)
                 .map(|e| self.entries[*e].key.clone())
                 .collect(),
+            goes_for_good: entry.goes_for_good(),
             unload_at: self.unload_at(id),
             leases: self.leases_of(entry),
             n_tickets: count(entry.queue.len()),

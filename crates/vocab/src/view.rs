@@ -83,6 +83,9 @@ pub struct EntryView {
     pub drained_for: Vec<EngineKey>,
     /// Whether an operator has drained it: it takes no requests until it is loaded.
     pub drained: bool,
+    /// Whether its child takes nobody new any more and ends after its last lease, whoever asks for it: a reload changed its
+    /// model, or wants fewer engines of it.
+    pub goes_for_good: bool,
     /// When it stops for want of requests, unless one comes.
     pub unload_at: Option<Now>,
     /// Requests it serves now.
@@ -127,6 +130,7 @@ impl EntryView {
             n_drainers: 0,
             drained_for: vec![],
             drained: false,
+            goes_for_good: false,
             unload_at: None,
             leases: vec![],
             n_tickets: 0,

@@ -5,7 +5,7 @@ use crate::{Direction, Force, RequestId};
 use motorpool_vocab::{EngineKey, FailureClass, Lane};
 
 /// How often each kind of step is drawn.
-const WEIGHTS: [(Kind, u64); 28] = [
+const WEIGHTS: [(Kind, u64); 29] = [
     (Kind::Acquire, 16),
     (Kind::Load, 2),
     (Kind::Enter, 6),
@@ -28,7 +28,8 @@ const WEIGHTS: [(Kind, u64); 28] = [
     (Kind::Force, 1),
     (Kind::ReleaseIdle, 1),
     (Kind::Reconcile, 1),
-    (Kind::Reload, 2),
+    (Kind::Reload, 3),
+    (Kind::Drain, 1),
     (Kind::Withdraw, 1),
     (Kind::Move, 2),
     (Kind::Pass, 10),
@@ -63,6 +64,7 @@ enum Kind {
     ReleaseIdle,
     Reconcile,
     Reload,
+    Drain,
     Withdraw,
     Move,
     Pass,
@@ -211,9 +213,11 @@ impl Dice {
                 Step::Reconcile(self.request(), self.model(world)?, n)
             }
             Kind::Reload => {
-                let edit = self.pick(&[Edit::Launch, Edit::Launch, Edit::Live, Edit::Gone, Edit::Back, Edit::Back])?;
+                use Edit::{Back, Cut, Gone, Launch, Live, Narrow};
+                let edit = self.pick(&[Launch, Launch, Live, Narrow, Gone, Back, Back, Back, Cut])?;
                 Step::Reload(self.request(), self.model(world)?, edit)
             }
+            Kind::Drain => Step::Drain(self.request(), self.place(world)?),
             Kind::Withdraw => Step::Withdraw(self.request(), self.pick(&waiting(world))?),
             Kind::Move => {
                 let direction = if self.chance(50) { Direction::Up } else { Direction::Down };

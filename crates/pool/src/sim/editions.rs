@@ -3,7 +3,7 @@ use super::{
     trace::{Edit, Setting, SettingModel},
     world::{ENGINE, MANIFESTS, World, host_of},
 };
-use crate::{Action, Input, PoolConfig, Reload, RequestId};
+use crate::{Action, Input, OnDeadline, PoolConfig, Reload, RequestId};
 use motorpool_catalog::{Catalog, Model, ModelSource, Replicas};
 use motorpool_vocab::{Bytes, EngineKey, ModelId, Spawn};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -13,7 +13,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 pub(super) struct Edition {
     launch: u32,
     live: u32,
+    width: Width,
     place: Place,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Width {
+    #[default]
+    AsSet,
+    /// One engine at most.
+    Narrow,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +37,7 @@ enum Place {
 pub(super) struct Editions {
     now: BTreeMap<String, Edition>,
     launched: BTreeMap<Spawn, String>,
+    on_deadline: OnDeadline,
 }
 
 impl Editions {
@@ -40,6 +50,11 @@ impl Editions {
     pub(super) fn is_of_now(&self, spawn: Spawn, key: &EngineKey) -> bool {
         let edition = self.of(key.model().as_str());
         edition.place == Place::There && self.launched.get(&spawn) == Some(&edition.argument())
+    }
+
+    /// Whether engines that do not drain in time are cut.
+    pub(super) fn cuts(&self) -> bool {
+        self.on_deadline == OnDeadline::Cut
     }
 
     fn of(&self, model: &str) -> Edition {
@@ -65,7 +80,10 @@ impl Edition {
         made.declared = Some(Bytes::mib(of.mib));
         made.priority = of.priority;
         [made.pinned, made.home] = of.stays;
-        made.replicas = Replicas { min: of.replicas.0, max: of.replicas.1 };
+        made.replicas = match self.width {
+            Width::AsSet => Replicas { min: of.replicas.0, max: of.replicas.1 },
+            Width::Narrow => Replicas { min: 1, max: 1 },
+        };
         made.extra_args = vec![self.argument()];
         made.idle_ttl = Duration::from_mins(if self.live.is_multiple_of(2) { 10 } else { 5 });
         Some(made)
@@ -80,11 +98,17 @@ impl World {
             match edit {
                 Edit::Launch => edition.launch += 1,
                 Edit::Live => edition.live += 1,
+                Edit::Narrow => edition.width = Width::Narrow,
                 Edit::Gone => edition.place = Place::Gone,
                 Edit::Back => *edition = Edition::default(),
+                Edit::Cut => {
+                    let cuts = self.editions.cuts();
+                    self.editions.on_deadline = if cuts { OnDeadline::default() } else { OnDeadline::Cut };
+                }
             }
         }
-        let terms = PoolConfig { host: host_of(&self.setting), ..PoolConfig::default() };
+        let on_deadline = self.editions.on_deadline;
+        let terms = PoolConfig { host: host_of(&self.setting), on_deadline, ..PoolConfig::default() };
         let reload = Reload { catalog: self.editions.catalog(&self.setting), terms: Box::new(terms) };
         self.operate(id, Input::Reload { id, reload })
     }

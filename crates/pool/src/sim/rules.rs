@@ -14,12 +14,13 @@
 //! | queue | background work leaves a slot, nobody waits beyond the limits, no slot is given twice |
 //! | gates | closed exactly while somebody drains or the pool closes; marked exactly while somebody waits |
 //! | health | what fails is not started again and again, what is sick is stopped, and what serves is not |
+//! | drained | nobody waits for an engine that an operator has drained, and it is not started (D1, D2) |
 //! | reload | no child is open that was launched otherwise than the catalog says, and no other goes for a reload (N2, N3) |
 //! | kept | a slot is written once after each lease and never during one, and read back where it is not (K1, K3) |
 //! | session | a session that comes back to a replica with a slot to spare is served there |
 use super::{
     told,
-    trace::{Setting, Step},
+    trace::{Edit, Setting, Step},
     world::{Child, Outcome, World, key_of},
 };
 use crate::{Action, Input, RequestId, Want, health::Why};
@@ -107,6 +108,10 @@ impl Run {
 
     /// What of the world before a step its effect is compared with.
     fn before(&mut self, step: &Step) -> Snapshot {
+        if let Step::Reload(_, model, Edit::Gone | Edit::Narrow) = step {
+            // Its sessions go anywhere.
+            self.homes.retain(|(of, _), _| of != model);
+        }
         if let Step::OldNews(_) = step {
             // What a gate alone knows so far is found by any input, so by this one and not by the old news; and whoever is
             // asked then answers.
@@ -202,6 +207,7 @@ impl Run {
         self.check_gates(snapshot)?;
         self.check_drains()?;
         self.check_reloads(snapshot)?;
+        Self::check_drained(snapshot)?;
         self.check_waiters(snapshot)?;
         self.check_health(snapshot)?;
         self.check_denials(snapshot)
@@ -351,6 +357,17 @@ impl Run {
             let EventKind::Stopping { spawn, key, reason: StopReason::Reload } = &event.kind else { continue };
             let changed = !self.world.editions.is_of_now(*spawn, key);
             hold("reload", changed, || format!("{key} goes for a reload that did not change it"))?;
+        }
+        Ok(())
+    }
+
+    /// D1 and D2: nobody waits for what an operator has drained, and it is not started.
+    fn check_drained(snapshot: &Snapshot) -> Held {
+        for entry in snapshot.entries.iter().filter(|e| e.drained) {
+            let starts =
+                |p| matches!(p, PhaseView::WaitsForRoom | PhaseView::WaitsForSlot | PhaseView::Starting { .. });
+            let rests = !starts(entry.phase) && entry.n_tickets == 0;
+            hold("drained", rests || snapshot.closing, || format!("{} is drained: {entry:?}", entry.key))?;
         }
         Ok(())
     }

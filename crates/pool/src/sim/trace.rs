@@ -128,10 +128,14 @@ pub enum Edit {
     Launch,
     /// A live key.
     Live,
+    /// It may have one engine.
+    Narrow,
     /// It is not there any more.
     Gone,
     /// It is as it was at first.
     Back,
+    /// Of no model: whether engines that do not drain in time are cut.
+    Cut,
 }
 
 /// An engine: a model's name and a replica.
@@ -180,6 +184,8 @@ pub enum Step {
     Reconcile(RequestId, String, u32),
     /// The catalog says something else of a model.
     Reload(RequestId, String, Edit),
+    /// An operator drains an engine.
+    Drain(RequestId, Place),
     /// A ticket is taken out.
     Withdraw(RequestId, RequestId),
     /// A ticket is moved.
@@ -265,6 +271,7 @@ impl Step {
             | Self::ReleaseIdle(id)
             | Self::Reconcile(id, ..)
             | Self::Reload(id, ..)
+            | Self::Drain(id, _)
             | Self::Reset(id, _)
             | Self::Withdraw(id, _)
             | Self::Move(id, ..)
@@ -362,6 +369,7 @@ fn step(words: &[&str]) -> Result<Step, String> {
         ["release", id] => Step::ReleaseIdle(request(id)?),
         ["reconcile", id, model, n] => Step::Reconcile(request(id)?, (*model).into(), small(n, 1 << 20)?),
         ["reload", id, model, what] => Step::Reload(request(id)?, (*model).into(), edit(what)?),
+        ["drain", id, at] => Step::Drain(request(id)?, place(at)?),
         ["withdraw", id, ticket] => Step::Withdraw(request(id)?, request(ticket)?),
         ["move", id, ticket, "up"] => Step::Move(request(id)?, request(ticket)?, Direction::Up),
         ["move", id, ticket, "down"] => Step::Move(request(id)?, request(ticket)?, Direction::Down),
@@ -375,14 +383,16 @@ fn step(words: &[&str]) -> Result<Step, String> {
 }
 
 impl Edit {
-    const ALL: [Self; 4] = [Self::Launch, Self::Live, Self::Gone, Self::Back];
+    const ALL: [Self; 6] = [Self::Launch, Self::Live, Self::Narrow, Self::Gone, Self::Back, Self::Cut];
 
     const fn as_str(self) -> &'static str {
         match self {
             Self::Launch => "launch",
             Self::Live => "live",
+            Self::Narrow => "narrow",
             Self::Gone => "gone",
             Self::Back => "back",
+            Self::Cut => "cut",
         }
     }
 }
@@ -452,6 +462,7 @@ impl fmt::Display for Step {
             Self::ReleaseIdle(id) => write!(f, "release r{}", id.0),
             Self::Reconcile(id, model, n) => write!(f, "reconcile r{} {model} {n}", id.0),
             Self::Reload(id, model, edit) => write!(f, "reload r{} {model} {}", id.0, edit.as_str()),
+            Self::Drain(id, of) => write!(f, "drain r{} {}", id.0, at(of)),
             Self::Withdraw(id, ticket) => write!(f, "withdraw r{} r{}", id.0, ticket.0),
             Self::Move(id, ticket, Direction::Up) => write!(f, "move r{} r{} up", id.0, ticket.0),
             Self::Move(id, ticket, Direction::Down) => write!(f, "move r{} r{} down", id.0, ticket.0),

@@ -11,7 +11,8 @@ use crate::{
 };
 use motorpool_catalog::{Manifest, shipped};
 use motorpool_vocab::{
-    Bytes, Endpoint, EngineKey, EntryView, Event, FailureClass, Holder, ModelId, Now, PhaseView, Spawn, TryEnter,
+    Bytes, Endpoint, EngineKey, EntryView, Event, EventKind, FailureClass, Holder, ModelId, Now, PhaseView, Spawn,
+    StopReason, TryEnter,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -167,6 +168,10 @@ impl World {
                 Err(_) => vec![],
             },
             Step::Reload(id, model, edit) => self.reload(*id, model, *edit),
+            Step::Drain(id, at) => match key_of(at) {
+                Some(key) => self.operate(*id, Input::Drain { id: *id, key }),
+                None => vec![],
+            },
             Step::Withdraw(id, ticket) => self.operate(*id, Input::Withdraw { id: *id, ticket: *ticket }),
             Step::Move(id, ticket, direction) => {
                 self.operate(*id, Input::Move { id: *id, ticket: *ticket, direction: *direction })
@@ -255,7 +260,14 @@ impl World {
             Action::Loaded { id, key } => self.end(*id, Outcome::Loaded(key.clone())),
             Action::Refuse { id, refusal } => self.end(*id, Outcome::Refused(refusal.clone())),
             Action::Reply { id, answer } => self.end(*id, Outcome::Answered(answer.clone())),
-            Action::Publish(event) => self.events.push(event.clone()),
+            Action::Publish(event) => {
+                if let EventKind::Stopping { spawn, reason: StopReason::Evicted, .. } = event.kind
+                    && self.editions.cuts()
+                {
+                    self.forced.insert(spawn);
+                }
+                self.events.push(event.clone());
+            }
             Action::Deny(denial) => self.denials.push((denial.clone(), self.fixed())),
             Action::WriteSlot { spawn, slot, session } => {
                 let taken = self.leases.values().filter_map(|(grant, _)| Some((grant.spawn, grant.slot?)));

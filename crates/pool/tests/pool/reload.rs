@@ -1,6 +1,6 @@
 //! Traces of reloads: a new catalog and new terms while engines run (N1 to N5).
 use crate::world::{Child, Outcome, World, catalog, host, key, of_session, replica};
-use motorpool_pool::{Answer, Input, PoolConfig, QueueTerms, Refusal, Reload, Reloaded, RequestId};
+use motorpool_pool::{Answer, Input, OnDeadline, PoolConfig, QueueTerms, Refusal, Reload, Reloaded, RequestId};
 use motorpool_vocab::{EngineKey, EventKind, FailureClass, ModelId, PhaseView, StopReason};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -409,4 +409,45 @@ fn nothing_is_taken_over_while_the_pool_closes() {
     w.leave(held);
     w.obey();
     assert_eq!(w.outcome(retire), Some(&Outcome::Answered(Answer::Ended(vec![]))));
+}
+
+#[test]
+fn who_waits_for_a_changed_engine_longer_than_for_any_drain_is_told_that_it_is_busy() {
+    let mut w = World::with(4096, catalog(A));
+    w.resident("a");
+    let waits = w.acquire("a");
+    reload(&mut w, A2);
+    w.pass(29 * SECOND);
+    assert_eq!(w.outcome(waits), None);
+    w.pass(SECOND);
+    assert!(matches!(w.outcome(waits), Some(Outcome::Refused(Refusal::EngineBusy { .. }))), "N1");
+}
+
+#[test]
+fn an_engine_that_goes_is_seen_to_go_until_its_model_is_changed_back() {
+    let mut w = World::with(4096, catalog(A));
+    w.resident("a");
+    let goes = |w: &World| w.pool.snapshot(w.now).entries.iter().any(|entry| entry.goes_for_good);
+    assert!(!goes(&w));
+    reload(&mut w, A2);
+    assert!(goes(&w));
+    reload(&mut w, A);
+    assert!(!goes(&w));
+}
+
+#[test]
+fn a_model_that_is_gone_does_not_come_back_for_a_load_that_cut_it() {
+    let mut w = World::with(1024, catalog(&[("a", 600, ""), ("b", 600, "")]));
+    w.resident("a");
+    w.pass(11 * SECOND);
+    let cuts = PoolConfig { host: host(1024), on_deadline: OnDeadline::Cut, ..PoolConfig::default() };
+    assert_eq!(reload_with(&mut w, &[("b", 600, "")], cuts), [key("a")]);
+    let b = w.acquire("b");
+    w.check_all();
+    w.pass(31 * SECOND);
+    assert_eq!(n_stopping(&w, StopReason::Evicted), 1, "it was used a moment ago, and did not end in time");
+    w.cancel(b);
+    w.ended("a", Child::Killed);
+    assert!(w.checks.is_empty(), "nobody looks at the files of a model that is gone");
+    assert_eq!(phase(&w, &key("a")), None);
 }

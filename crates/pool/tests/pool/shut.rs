@@ -1,6 +1,6 @@
 //! Traces of what operators drain: D1 to D3.
-use crate::world::{Child, Outcome, World, catalog, key, replica};
-use motorpool_pool::{Answer, Ask, Input, Refusal};
+use crate::world::{Child, Outcome, World, catalog, host, key, replica};
+use motorpool_pool::{Answer, Ask, Input, PoolConfig, Refusal, Reload};
 use motorpool_vocab::{Holder, ModelId, PhaseView, Spawn};
 use std::time::Duration;
 
@@ -10,6 +10,28 @@ fn is_drained(w: &World, id: motorpool_pool::RequestId) -> bool {
 
 fn drain(w: &mut World, model: &str) -> motorpool_pool::RequestId {
     w.admin(|id| Input::Drain { id, key: key(model) })
+}
+
+fn drain_second(w: &mut World) -> motorpool_pool::RequestId {
+    w.admin(|id| Input::Drain { id, key: replica("a", 1) })
+}
+
+/// The only model is this from now on.
+fn reload(w: &mut World, more: &str) {
+    let terms = Box::new(PoolConfig { host: host(4096), ..PoolConfig::default() });
+    w.admin(|id| Input::Reload { id, reload: Reload { catalog: catalog(&[("a", 600, more)]), terms } });
+}
+
+/// Two replicas, each with a lease.
+fn two_busy() -> (World, [motorpool_pool::RequestId; 2]) {
+    let mut w = World::with(4096, catalog(&[("a", 600, "replicas = { min = 2, max = 2 }")]));
+    let first = w.acquire("a");
+    w.obey();
+    w.pass(Duration::from_secs(1));
+    w.obey();
+    let second = w.acquire("a");
+    assert_eq!((w.replica_of(first), w.replica_of(second)), (0, 1));
+    (w, [first, second])
 }
 
 fn admit(w: &mut World, model: &str) {
@@ -99,4 +121,43 @@ fn what_is_not_there_and_what_is_at_home_stays_away() {
     assert_eq!(w.phase("a"), Some(PhaseView::Idle), "D2");
     let nothing = w.admin(|id| Input::Drain { id, key: key("nobody") });
     assert_eq!(w.outcome(nothing), Some(&Outcome::Answered(Answer::NotResident)));
+}
+
+#[test]
+fn a_reload_has_no_drained_replica_take_over_from_one_that_goes() {
+    let (mut w, [first, second]) = two_busy();
+    drain_second(&mut w);
+    let waits = w.acquire("a");
+    reload(&mut w, "replicas = { min = 2, max = 2 }\nslots = 2");
+    w.leave(second);
+    w.obey();
+    assert_eq!((w.outcome(waits), w.serving("a")), (None, vec![0]), "D1, D2");
+    w.leave(first);
+    w.obey();
+    assert_eq!(w.replica_of(waits), 0);
+}
+
+#[test]
+fn who_waits_for_a_replica_that_is_one_too_many_is_sent_to_no_drained_one() {
+    let (mut w, [first, second]) = two_busy();
+    drain(&mut w, "a");
+    let waits = w.acquire("a");
+    w.leave(first);
+    w.obey();
+    assert_eq!((w.outcome(waits), w.serving("a")), (None, vec![1]), "it waits for the other one");
+    reload(&mut w, "replicas = { max = 1 }");
+    assert!(is_drained(&w, waits), "D1: {:?}", w.outcome(waits));
+    w.leave(second);
+    w.obey();
+    assert_eq!(w.serving("a"), [], "D2");
+}
+
+#[test]
+fn requests_for_a_drained_replica_go_to_one_that_stays_before_one_that_goes() {
+    let (mut w, _) = two_busy();
+    drain(&mut w, "a");
+    reload(&mut w, "replicas = { min = 2, max = 3 }\nslots = 2");
+    let new = w.acquire("a");
+    w.obey();
+    assert_eq!(w.replica_of(new), 2, "N2: the second one ends");
 }
