@@ -61,9 +61,9 @@ fn shipped_files() -> Vec<(FileKind, String, String)> {
         .partition(|(name, _)| name.ends_with("host.toml.example"));
     add(FileKind::Model, models);
     add(FileKind::Host, hosts);
-    let readme = fs::read_to_string(root().join("README.md")).expect("readable");
-    let block = readme.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).expect("a block").0;
-    add(FileKind::Config, vec![("README.md".to_owned(), block.to_owned())]);
+    let documentation = fs::read_to_string(root().join("docs/configuration.md")).expect("readable");
+    let block = documentation.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).expect("a block").0;
+    add(FileKind::Config, vec![("docs/configuration.md".to_owned(), block.to_owned())]);
     all
 }
 
