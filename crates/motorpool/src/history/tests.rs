@@ -197,7 +197,7 @@ async fn a_question_that_is_left_keeps_its_place_until_the_file_is_read() {
     let (go_on, waits) = std::sync::mpsc::channel();
     let left = tokio::spawn(in_turn(Arc::clone(&places), move || {
         begun.send(()).expect("awaited");
-        waits.recv().expect("told")
+        waits.recv().expect("told");
     }));
     begins.await.expect("it begins");
     left.abort();
