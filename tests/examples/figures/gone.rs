@@ -6,7 +6,6 @@ use motorpool_tests::e2e::{
     raw::Raw,
     talk::{CHAT, PROBES, ask, chat, peek, until_count},
 };
-use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const N_TIMES: usize = 21;
