@@ -23,6 +23,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("plan", &["gemma3-270m"]),
     ("queue cancel", &["1"]),
     ("queue move", &["1", "up"]),
+    ("residency adopt", &["m", "--target", "desk"]),
     ("residency plan", &["m"]),
     ("restart", &["m"]),
     ("run", &["m", "hello"]),
