@@ -136,6 +136,8 @@ impl Reloader {
 
     /// Reads the files and has everybody go on with what they say. What came of it is in the log in any case.
     pub(crate) async fn reload(&self) -> Result<Done, NotDone> {
+        // Not behind one that may never end: files can lie where nobody answers.
+        self.unless_closing().await?;
         let mut settings = self.settings.lock().await;
         // Whoever is not ready yet says so later, and once.
         let is_ready = self.handle.is_settled();
@@ -155,6 +157,10 @@ impl Reloader {
         done
     }
 
+    async fn unless_closing(&self) -> Result<(), NotDone> {
+        if self.requests.lock().await.is_some() { Ok(()) } else { Err(NotDone::Stopping) }
+    }
+
     /// Whoever closes us waits for what is being told, and says only then that we stop.
     async fn unless_closed(&self, telling: impl Future<Output = ()>) {
         let requests = self.requests.lock().await;
@@ -164,9 +170,7 @@ impl Reloader {
     }
 
     async fn replace(&self, now: &mut Settings) -> Result<Done, NotDone> {
-        if self.requests.lock().await.is_none() {
-            return Err(NotDone::Stopping);
-        }
+        self.unless_closing().await?;
         let (dirs, before) = (self.dirs.clone(), now.clone());
         let new = tokio::task::spawn_blocking(move || before.read_again(&dirs)).await??;
         let terms = Box::new(pool_config(&new.config, Host::default())?);
