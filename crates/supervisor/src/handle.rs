@@ -11,7 +11,7 @@ mod views;
 
 use crate::{
     denials::{Denials, Denied},
-    feed::{Feed, KEPT, Since},
+    feed::KEPT,
     tally::Tally,
 };
 use arc_swap::ArcSwap;
@@ -21,8 +21,8 @@ use motorpool_pool::{
     RequestId, Want,
 };
 use motorpool_vocab::{
-    Endpoint, EngineKey, EntryView, Event, EventKind, ExitRecord, Gate, Holder, Lane, ModelId, Now, PhaseView, Signs,
-    Snapshot, Spawn, TryEnter, Vital,
+    Endpoint, EngineKey, Event, EventKind, ExitRecord, Gate, Holder, Lane, ModelId, Now, Snapshot, Spawn, TryEnter,
+    Vital,
 };
 use parking_lot::Mutex;
 use std::{
