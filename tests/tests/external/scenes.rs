@@ -36,12 +36,16 @@ async fn a_model_that_others_load_takes_its_place_and_is_waited_for_and_its_fail
     house.stick("c");
     house.ask_by_others("load", "c").await;
     house.until("c", "loading").await;
-    let visit = visit(&house, &[]);
+    let tap = Tap::open(house.port(), None).await;
+    let visit = visit_at(&house, target_at(tap.port(), &[]));
     let refused = visit.guest.prepare("a").await.expect_err("its place is taken");
     assert!(matches!(refused, Refusal::Declined(Decline::Full { .. })), "{refused:?}");
     assert_eq!(visit.guest.plan("c").await.expect("it answers").action, Action::Await);
     let waits = visit.guest.prepare("c");
     let fails = async {
+        // Whoever has not begun to wait would find it failed, and load it anew.
+        let waits = async || tap.lines().iter().any(|line| line == "GET /models/sse").then_some(());
+        eventually("it is waited for", waits).await;
         house.unstick("c").await;
         house.until("c", "unloaded").await;
     };
