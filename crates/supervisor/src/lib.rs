@@ -29,6 +29,7 @@
 compile_error!("keeping engines needs pidfds, the parent-death signal and subreapers: Linux only for now");
 
 mod address;
+mod aside;
 mod beside;
 mod cards;
 mod cgroup;
@@ -77,6 +78,7 @@ mod turns;
 mod vigil;
 mod wire;
 
+pub use aside::set_aside;
 pub use check::{Calibrate, Checker, Discover, Locate};
 pub use denials::Denied;
 #[cfg(feature = "detached")]

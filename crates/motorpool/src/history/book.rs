@@ -1,6 +1,7 @@
 //! [`Book`]: what is done with records that a file takes, and with those that it does not.
-use super::file::{File, FileError, Terms, set_aside};
+use super::file::{File, FileError, Terms};
 use motorpool_gateway::UsageRecord;
+use motorpool_supervisor::set_aside;
 use std::{
     path::PathBuf,
     sync::{

@@ -1,9 +1,9 @@
 //! [`File`]: the database file that keeps one row for each request. One process writes it; others may read.
 use motorpool_gateway::{Outcome, UsageRecord};
+use motorpool_supervisor::set_aside;
 use rusqlite::{Connection, ErrorCode, params};
 use std::{
-    ffi::OsString,
-    fs, io,
+    io,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -202,21 +202,4 @@ fn micros(time: Duration) -> i64 {
 /// What of a text is kept.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(NAME_BYTES)]
-}
-
-/// Out of the way, in the place of what was set aside before.
-pub(super) fn set_aside(path: &Path) -> io::Result<()> {
-    let beside = |end: &str| {
-        let mut name = OsString::from(path);
-        name.push(end);
-        name
-    };
-    // They belong to the damaged file, and would be taken for the new one's.
-    for end in ["-wal", "-shm"] {
-        match fs::remove_file(beside(end)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    fs::rename(path, beside(".damaged"))
 }

@@ -1,7 +1,8 @@
 //! [`File`]: the database file that keeps lessons. One process writes it; others may look.
 use super::row::{Row, RowId};
+use crate::aside::set_aside;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
-use std::{ffi::OsString, fs, io, path::Path, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 /// The version of the table below. A file of a later one is left alone.
 const VERSION: i64 = 1;
@@ -164,29 +165,12 @@ fn count(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// Out of the way, in the place of what was set aside before.
-fn set_aside(path: &Path) -> io::Result<()> {
-    let beside = |end: &str| {
-        let mut name = OsString::from(path);
-        name.push(end);
-        name
-    };
-    // They belong to the damaged file, and would be taken for the new one's.
-    for end in ["-wal", "-shm"] {
-        match fs::remove_file(beside(end)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    fs::rename(path, beside(".damaged"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use motorpool_pool::{Belief, Death, Doubt, KvType, LaunchKey, LaunchPlan, Lesson, Marks, Side, Split};
     use motorpool_vocab::{Bytes, DeviceId, Spawn};
-    use std::path::PathBuf;
+    use std::{fs, path::PathBuf};
 
     fn place() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("a temporary directory");
