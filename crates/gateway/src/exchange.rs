@@ -24,12 +24,11 @@ use crate::{
     splice::Splice,
     sse::EVENT_BYTES,
     upload::Upload,
-    upstream::{Often, SendError},
+    upstream::{Inflow, Often, SendError},
     usage::{Recorder, Tap},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response};
-use hyper::body::Incoming;
 use motorpool_catalog::OnDisconnect;
 use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
@@ -102,23 +101,7 @@ impl Job {
     }
 
     async fn attempt(self: &Arc<Self>, context: &Arc<Context>) -> Result<Response<ReplyBody>, Attempt> {
-        let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
-        let waiting = context.meters.wait();
-        let (lease, loaded_within) = match context.handle.acquire(ask).await {
-            Ok(lease) => (lease, waiting.granted()),
-            Err(refusal) => {
-                let failure = context.refusal(refusal);
-                waiting.refused(failure.verdict().code);
-                return Err(Attempt::Failed(failure));
-            }
-        };
-        // A reload gave the model another engine while this waited: what was made for the old one must not reach the new one.
-        if lease.key().provider() != self.engine {
-            return Err(Attempt::Failed(Failure::EngineBusy(format!(
-                "the model `{}` was given another engine while this request waited; ask again",
-                self.model
-            ))));
-        }
+        let (lease, loaded_within) = self.lease(context).await.map_err(Attempt::Failed)?;
         if self.on_disconnect == OnDisconnect::Abort {
             return self.exchange(context, lease, loaded_within).await;
         }
@@ -127,6 +110,28 @@ impl Job {
         let exchange = async move { job.exchange(&context, lease, loaded_within).await };
         let broken = || Err(Attempt::Failed(Failure::Internal("an exchange broke off")));
         to_the_end(exchange, within, self.place.clone()).await.unwrap_or_else(broken)
+    }
+
+    /// A lease of the engine that this was made for, and how long that took.
+    pub(crate) async fn lease(&self, context: &Context) -> Result<(Lease, Duration), Failure> {
+        let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
+        let waiting = context.meters.wait();
+        let (lease, loaded_within) = match context.handle.acquire(ask).await {
+            Ok(lease) => (lease, waiting.granted()),
+            Err(refusal) => {
+                let failure = context.refusal(refusal);
+                waiting.refused(failure.verdict().code);
+                return Err(failure);
+            }
+        };
+        // A reload gave the model another engine while this waited: what was made for the old one must not reach the new one.
+        if lease.key().provider() != self.engine {
+            return Err(Failure::EngineBusy(format!(
+                "the model `{}` was given another engine while this request waited; ask again",
+                self.model
+            )));
+        }
+        Ok((lease, loaded_within))
     }
 
     /// From a lease to the reply.
@@ -155,12 +160,7 @@ impl Job {
                 return Err(self.no_reply(context, &lease, error).await);
             }
         };
-        // What it does not offer, it said in words.
-        if head.status.is_server_error() && head.status != StatusCode::NOT_IMPLEMENTED {
-            lease.vital().failed();
-        } else {
-            lease.vital().answered();
-        }
+        note_status(&lease, head.status);
         // Parameters are dropped from the last one on: the engine hears of the end before its slot is given to somebody else.
         match &self.reply {
             Reply::Assembled(kind) if head.status.is_success() && is_event_stream(&head.headers) => {
@@ -181,6 +181,31 @@ impl Job {
             Some(upload) => boxed(upload.body(&self.body, splice, lease.gate())),
         };
         self.addressed(uri, body)
+    }
+
+    /// The request as it goes to the engine of `lease`, less what its connection says.
+    pub(crate) fn to(&self, lease: &Lease) -> Request<ReplyBody> {
+        let uri = self.path_and_query.parse().expect("a path comes out of a URI");
+        self.request(uri, lease)
+    }
+
+    /// Why there is no reply to a request that was made once.
+    pub(crate) async fn unanswered(&self, context: &Context, lease: &Lease, error: SendError) -> Failure {
+        lease.vital().failed();
+        let (Attempt::Died(failure) | Attempt::Failed(failure)) = self.no_reply(context, lease, error).await;
+        failure
+    }
+
+    /// A reply to a request that was made once, as it comes.
+    pub(crate) async fn relay_plainly(
+        &self,
+        context: &Context,
+        lease: Lease,
+        reply: Response<Inflow>,
+    ) -> Result<Response<ReplyBody>, Failure> {
+        let (head, body) = reply.into_parts();
+        note_status(&lease, head.status);
+        self.relayed(context, head, lease, body).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
     }
 
     /// The same to an engine of which nothing is leased.
@@ -208,7 +233,7 @@ impl Job {
         context: &Context,
         head: response::Parts,
         lease: Lease,
-        mut body: Incoming,
+        mut body: Inflow,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
         let first = match next_bytes(&mut body, limits.first_result).await {
@@ -242,7 +267,7 @@ impl Job {
         context: &Context,
         kind: Kind,
         lease: Lease,
-        mut body: Incoming,
+        mut body: Inflow,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
         let mut assembler = Assembler::new(kind);
@@ -265,6 +290,8 @@ impl Job {
                             if matches!(whole, Assembled::Refused { .. }) {
                                 self.recorder.refused_by_engine();
                             }
+                            // Nothing but the end of the body follows: read, the connection can be kept.
+                            body.skip_to_end();
                             return Ok(whole_reply(whole));
                         }
                         Err(error) => return Err(Attempt::Failed(Failure::EngineUnreadable(error.to_string()))),
@@ -282,7 +309,7 @@ impl Job {
         context: &Context,
         (translation, loaded_within): (&Translation, Duration),
         lease: Lease,
-        mut body: Incoming,
+        mut body: Inflow,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
         let mut recast = translation.recast(loaded_within);
@@ -338,6 +365,15 @@ impl Job {
     }
 }
 
+/// What a reply's status tells of its engine. What it does not offer, it said in words.
+fn note_status(lease: &Lease, status: StatusCode) {
+    if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+        lease.vital().failed();
+    } else {
+        lease.vital().answered();
+    }
+}
+
 /// Whether this is an error in a form that no client of the API reads: a plain text, a page, another API's JSON.
 pub(crate) fn must_be_wrapped(caller: &Caller, head: &response::Parts) -> bool {
     let is_json = head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
@@ -353,7 +389,7 @@ fn must_be_wrapped_as_json(caller: &Caller) -> bool {
 }
 
 /// As much of an error document as is read for its message.
-pub(crate) async fn begin_of(first: Option<Bytes>, body: &mut Incoming, within: Duration) -> Vec<u8> {
+pub(crate) async fn begin_of(first: Option<Bytes>, body: &mut Inflow, within: Duration) -> Vec<u8> {
     let mut document = first.map(Vec::from).unwrap_or_default();
     while document.len() < DOCUMENT_BYTES
         && let Ok(Some(more)) = next_bytes(body, within).await

@@ -20,6 +20,7 @@ use crate::{
     route::{Served, Way},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
+    tunnel::{self, Upgrade},
     upload,
     usage::Recorder,
 };
@@ -136,11 +137,11 @@ pub(crate) async fn by_form(
 pub(crate) async fn by_path(
     context: &Arc<Context>,
     rest: &str,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     id: Id<'_>,
 ) -> Result<Response<ReplyBody>, Failure> {
+    let upgrade = Upgrade::asked_by(&mut request);
     let (head, body) = request.into_parts();
-    refuse_upgrade(&head.headers)?;
     if let Some(there) = outside::in_path(context, rest).filter(|_| head.method == Method::POST) {
         return by_foreign_path(context, there, (head, body), id).await;
     }
@@ -169,6 +170,9 @@ pub(crate) async fn by_path(
     }
     let mut job = job_of(&head, (&model, manifest), &received, (Family::LlamaCpp, asker))?;
     job.path_and_query = path_and_query;
+    if let Some(upgrade) = upgrade {
+        return tunnel::open(context, job, upgrade).await;
+    }
     let after = commit_after(context, &head.headers, &found, Family::LlamaCpp)?;
     answer(context, job, received, after).await
 }
@@ -180,6 +184,7 @@ async fn by_foreign_path(
     (head, body): (request::Parts, Incoming),
     id: Id<'_>,
 ) -> Result<Response<ReplyBody>, Failure> {
+    refuse_upgrade(&head.headers)?;
     let by_header = model_header(&head.headers)?;
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
     asker.check_names(&foreign.names(context))?;

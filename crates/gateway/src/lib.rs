@@ -62,6 +62,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 pub mod tls;
+mod tunnel;
 mod upload;
 mod upstream;
 mod usage;

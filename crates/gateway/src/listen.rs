@@ -185,7 +185,12 @@ impl Doorkeeper {
         A: Future<Output = Result<Response<ReplyBody>, Infallible>> + Send,
     {
         let mut stop = self.stop.clone();
-        let connection = self.builder.serve_connection(TokioIo::new(stream), service_fn(answer));
+        let unguarded = stream.unguarded();
+        let answer = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(unguarded.clone());
+            answer(request)
+        });
+        let connection = self.builder.serve_connection(TokioIo::new(stream), answer).with_upgrades();
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

@@ -11,13 +11,13 @@ use crate::{
     outside::Visit,
     refusals::cause_of_death,
     sse::EventReader,
+    upstream::Inflow,
     usage::{Recorder, Tap},
 };
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use motorpool_supervisor::{Lease, PoolHandle};
 use std::{
     future::Future,
@@ -65,7 +65,7 @@ impl Broken {
 }
 
 /// The next bytes of a reply. Pings are passed over, and do not count as life.
-pub(crate) async fn next_bytes(body: &mut Incoming, within: Duration) -> Result<Option<Bytes>, Broken> {
+pub(crate) async fn next_bytes(body: &mut Inflow, within: Duration) -> Result<Option<Bytes>, Broken> {
     let next = async {
         loop {
             match body.frame().await {
@@ -132,7 +132,7 @@ impl Events {
 }
 
 enum State {
-    Flowing(Incoming),
+    Flowing(Inflow),
     Dying(Pin<Box<dyn Future<Output = Failure> + Send>>),
     Ended,
 }
@@ -146,7 +146,7 @@ struct Silence {
 
 impl Relay {
     /// What `rest` brings behind `first`.
-    pub(crate) fn new(first: Option<Bytes>, rest: Incoming, lease: Lease, terms: Terms) -> Self {
+    pub(crate) fn new(first: Option<Bytes>, rest: Inflow, lease: Lease, terms: Terms) -> Self {
         let Terms { handle, manner, within, recorder } = terms;
         let silence = Silence { within, last_data: Instant::now(), timer: Box::pin(tokio::time::sleep(within)) };
         Self {
@@ -163,7 +163,7 @@ impl Relay {
     }
 
     /// The same of a server that somebody else runs: its visit is over with the last byte.
-    pub(crate) fn of_visit(first: Option<Bytes>, rest: Incoming, visit: Visit, terms: Terms) -> Self {
+    pub(crate) fn of_visit(first: Option<Bytes>, rest: Inflow, visit: Visit, terms: Terms) -> Self {
         let Terms { handle, manner, within, recorder } = terms;
         let silence = Silence { within, last_data: Instant::now(), timer: Box::pin(tokio::time::sleep(within)) };
         Self {

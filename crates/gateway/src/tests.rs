@@ -22,6 +22,7 @@ mod page;
 mod records;
 mod reloads;
 mod rows;
+mod upgrades;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},

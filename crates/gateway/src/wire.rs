@@ -7,6 +7,10 @@ use std::{
     future::Future,
     io,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -15,11 +19,26 @@ use tokio::{
     time::Sleep,
 };
 
+/// Says that what a client sends is no HTTP any more. Clones say it of the same connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unguarded(Arc<AtomicBool>);
+
+impl Unguarded {
+    pub(crate) fn from_now_on(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_told(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// A stream whose requests are guarded and whose writes may not stall.
 #[derive(Debug)]
 pub(crate) struct Wire<S> {
     stream: S,
     guard: Guard,
+    unguarded: Unguarded,
     write_stall: Duration,
     /// Runs while a write waits for the client to read.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -28,7 +47,12 @@ pub(crate) struct Wire<S> {
 impl<S> Wire<S> {
     /// Over `stream`; a write that waits longer than `write_stall` ends the connection.
     pub(crate) fn new(stream: S, write_stall: Duration) -> Self {
-        Self { stream, guard: Guard::default(), write_stall, stalled: None }
+        Self { stream, guard: Guard::default(), unguarded: Unguarded::default(), write_stall, stalled: None }
+    }
+
+    /// How to say that it has become something else.
+    pub(crate) fn unguarded(&self) -> Unguarded {
+        self.unguarded.clone()
     }
 
     /// Lets a write wait for so long and no longer.
@@ -48,7 +72,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.guard.inspect(&mut buf.filled_mut()[before..]);
+        if !self.unguarded.is_told() {
+            self.guard.inspect(&mut buf.filled_mut()[before..]);
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -6,7 +6,7 @@ use crate::{
 };
 use motorpool_pool::{Ask, Denial, Grant, Input, Refusal, RequestId};
 use motorpool_vocab::{EngineKey, ExitRecord, Snapshot};
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::VecDeque, path::PathBuf, sync::Arc};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The other end of a handle.
@@ -15,6 +15,7 @@ pub struct Detached {
     handle: PoolHandle,
     shared: Arc<Shared>,
     posts: mpsc::UnboundedReceiver<Post>,
+    visits: VecDeque<Input>,
     snapshots: watch::Sender<Arc<Snapshot>>,
 }
 
@@ -47,8 +48,7 @@ pub struct Wish {
 impl Wish {
     /// Grants a lease at a gate that counts it in.
     pub fn grant(self, grant: Grant) {
-        let inbox = self.handle.weak_inbox().upgrade().expect("a handle keeps it");
-        let lease = Lease::new(self.id, grant, inbox);
+        let lease = Lease::new(self.id, Arc::new(grant), self.handle.door());
         let _ = self.answer.send(Ok(lease));
     }
 
@@ -64,18 +64,34 @@ impl Detached {
         let (shared, snapshots) = Shared::new(logs);
         shared.settled();
         let (handle, posts) = open_handle(Arc::clone(&shared));
-        (handle.clone(), Self { handle, shared, posts, snapshots })
+        (handle.clone(), Self { handle, shared, posts, visits: VecDeque::new(), snapshots })
     }
 
     /// The next word.
     pub async fn next(&mut self) -> Told {
-        match self.posts.recv().await {
+        loop {
+            // Until a look finds nothing: then the next word rings.
+            self.visits.extend(self.shared.visits.look());
+            match self.visits.pop_front() {
+                Some(Input::Left { id, .. }) => return Told::Left(id),
+                Some(_) => return Told::Other,
+                None => {}
+            }
+            tokio::select! {
+                biased;
+                post = self.posts.recv() => return self.told(post),
+                () = self.shared.visits.ring() => {}
+            }
+        }
+    }
+
+    fn told(&self, post: Option<Post>) -> Told {
+        match post {
             Some(Post::Lease { id, ask, answer, .. }) => {
                 Told::Lease(Wish { id, ask, answer, handle: self.handle.clone() })
             }
             Some(Post::Load { ask, answer, .. }) => Told::Load(ask, answer),
             Some(Post::Input(Input::Cancel { id })) => Told::Cancelled(id),
-            Some(Post::Input(Input::Left { id, .. })) => Told::Left(id),
             Some(Post::Input(_) | Post::Consider { .. } | Post::Operate { .. } | Post::Echo { .. }) | None => {
                 Told::Other
             }

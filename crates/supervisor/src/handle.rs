@@ -1,7 +1,7 @@
 //! [`PoolHandle`]: how everybody but the loop speaks with the pool. [`Lease`]: what a request holds.
 //!
 //! ```text
-//! acquire ── warm: Gate::try_enter ─────────► Lease     one compare-exchange; the loop is told afterwards
+//! acquire ── warm: Gate::try_enter ─────────► Lease     one compare-exchange; the loop hears of it later (`visits.rs`)
 //!        └── cold: Post::Acquire ─► loop ─► oneshot ─► Lease | Refusal
 //! ```
 //!
@@ -13,6 +13,7 @@ use crate::{
     denials::{Denials, Denied},
     feed::KEPT,
     tally::Tally,
+    visits::{Haste, Visits},
 };
 use arc_swap::ArcSwap;
 use motorpool_catalog::Model;
@@ -68,6 +69,7 @@ pub(crate) type Warm = HashMap<ModelId, Vec<Arc<Grant>>>;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) warm: ArcSwap<Warm>,
+    pub(crate) visits: Arc<Visits>,
     pub(crate) events: broadcast::Sender<Event>,
     /// The last ones.
     kept: Mutex<VecDeque<Event>>,
@@ -86,6 +88,7 @@ impl Shared {
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
         let shared = Self {
             warm: ArcSwap::default(),
+            visits: Arc::default(),
             events: broadcast::Sender::new(KEPT),
             kept: Mutex::new(VecDeque::new()),
             next_request: AtomicU64::new(1),
@@ -201,10 +204,9 @@ impl PoolHandle {
         if grant.gate.try_enter() != TryEnter::Entered {
             return None;
         }
-        let lease = Lease { id: self.number(), grant: Arc::clone(grant), inbox: self.inbox.clone() };
+        let lease = Lease::new(self.number(), Arc::clone(grant), self.door());
         let holder = Holder { since: motorpool_devices::now(), ..std::mem::take(&mut ask.holder) };
-        // A loop that has ended closes its gates by ending its engines.
-        let _ = self.inbox.send(Post::Input(Input::Entered { id: lease.id, spawn: grant.spawn, holder }));
+        self.shared.visits.tell(Input::Entered { id: lease.id, spawn: grant.spawn, holder }, Haste::Soon);
         Some(lease)
     }
 
@@ -354,6 +356,10 @@ impl PoolHandle {
         answer
     }
 
+    pub(crate) fn door(&self) -> Door {
+        Door { visits: Arc::clone(&self.shared.visits), _inbox: self.inbox.clone() }
+    }
+
     fn number(&self) -> RequestId {
         RequestId(self.shared.next_request.fetch_add(1, Ordering::Relaxed))
     }
@@ -397,12 +403,20 @@ impl Drop for Asking<'_> {
 pub struct Lease {
     id: RequestId,
     grant: Arc<Grant>,
-    inbox: Inbox,
+    door: Door,
+}
+
+/// Where a lease tells of its end.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) visits: Arc<Visits>,
+    /// The loop does not end before the last lease.
+    pub(crate) _inbox: Inbox,
 }
 
 impl Lease {
-    pub(crate) fn new(id: RequestId, grant: Grant, inbox: Inbox) -> Self {
-        Self { id, grant: Arc::new(grant), inbox }
+    pub(crate) fn new(id: RequestId, grant: Arc<Grant>, door: Door) -> Self {
+        Self { id, grant, door }
     }
 
     /// The engine.
@@ -438,9 +452,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // In this order: who is told of the free slot must find it free.
-        self.grant.gate.leave();
-        let _ = self.inbox.send(Post::Input(Input::Left { id: self.id, spawn: self.grant.spawn }));
+        // In this order: who is told of the free slot must find it free, and who began to wait before that has marked it.
+        let gate = &self.grant.gate;
+        gate.leave();
+        let haste = if gate.is_awaited() { Haste::AtOnce } else { Haste::Soon };
+        self.door.visits.tell(Input::Left { id: self.id, spawn: self.grant.spawn }, haste);
     }
 }
 

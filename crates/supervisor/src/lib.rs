@@ -76,6 +76,7 @@ mod tally;
 mod toll;
 mod turns;
 mod vigil;
+mod visits;
 mod wire;
 
 pub use aside::set_aside;

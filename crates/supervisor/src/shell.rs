@@ -8,11 +8,12 @@ use crate::{
     Notebook,
     check::sentence,
     driver::{Command, Driver, Workshop},
-    handle::{Lease, Notices, Post, Shared, Warm},
+    handle::{Door, Lease, Notices, Post, Shared, Warm},
     incidents::{ExitLine, Incidents},
     looks::NoLook,
     settings::OnDenial,
     turns::Turns,
+    visits::LOOKS_EVERY,
 };
 use motorpool_catalog::{Manifest, Model};
 use motorpool_devices::now;
@@ -29,7 +30,7 @@ use std::{
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{JoinSet, spawn_blocking},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 
 /// The loop turns at least so often, so that one that does not can be told.
@@ -129,8 +130,27 @@ impl Shell {
             self.ticked = deadline;
             return Some(Post::Input(Input::Tick));
         }
-        let wait = if due_within.is_zero() { HEARTBEAT } else { due_within.min(HEARTBEAT) };
-        timeout(wait, self.posts.recv()).await.unwrap_or(Some(Post::Input(Input::Tick)))
+        let visits = &self.outside.shared.visits;
+        let longest = if visits.are_watched() { LOOKS_EVERY } else { HEARTBEAT };
+        let wait = if due_within.is_zero() { longest } else { due_within.min(longest) };
+        let tick = Some(Post::Input(Input::Tick));
+        tokio::select! {
+            biased;
+            post = self.posts.recv() => post,
+            () = visits.ring() => tick,
+            () = sleep(wait) => tick,
+        }
+    }
+
+    /// Before each post, so that whoever asks is answered by a pool that knows who came and went before.
+    fn hear(&mut self, at: Now) {
+        for word in self.outside.shared.visits.look() {
+            let actions = self.pool.on_event(at, word);
+            if actions.iter().any(is_answer) {
+                self.show(at);
+            }
+            self.perform_all(actions);
+        }
     }
 
     /// Before the first post: nothing may be admitted beside what an earlier supervisor left.
@@ -159,6 +179,7 @@ impl Shell {
         if let Some(woke) = self.turns.turn(at) {
             self.feed(at, woke);
         }
+        self.hear(at);
         let input = match post {
             Post::Input(input) => input,
             Post::Echo { sent } => {
@@ -197,6 +218,10 @@ impl Shell {
         if self.posts.is_empty() || self.shown_at.elapsed() >= SHOWN_WITHIN || actions.iter().any(is_answer) {
             self.show(at);
         }
+        self.perform_all(actions);
+    }
+
+    fn perform_all(&mut self, actions: Vec<Action>) {
         for action in actions {
             self.perform(action);
         }
@@ -340,7 +365,8 @@ impl Shell {
     fn grant(&mut self, id: RequestId, grant: Grant) {
         let Some(inbox) = self.inbox.upgrade() else { return };
         let back = grant.slot.zip(grant.returning.clone());
-        let lease = Lease::new(id, grant, inbox);
+        let door = Door { visits: Arc::clone(&self.outside.shared.visits), _inbox: inbox };
+        let lease = Lease::new(id, Arc::new(grant), door);
         let Some(Asker::Lease(wish, answer, _)) = self.askers.remove(&id) else { return };
         tracing::debug!(request = wish.request, key = %lease.key(), spawn = %lease.spawn(), "granted");
         let Some((slot, session)) = back else { return drop(answer.send(Ok(lease))) };

@@ -83,6 +83,11 @@ impl Gate {
         self.word.load(Ordering::Acquire) & CLOSED != 0
     }
 
+    /// Whether somebody waits for leases to end here: tickets at the gate, or a drain.
+    pub fn is_awaited(&self) -> bool {
+        self.word.load(Ordering::Acquire) & (CLOSED | QUEUED) != 0
+    }
+
     /// The warm path: one compare-exchange when nobody contends.
     pub fn try_enter(&self) -> TryEnter {
         self.enter_unless(CLOSED | QUEUED)

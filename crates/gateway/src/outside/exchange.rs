@@ -23,11 +23,11 @@ use crate::{
     route::{Served, Way},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
+    upstream::Inflow,
     usage::Recorder,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, request, response};
-use hyper::body::Incoming;
 use motorpool_catalog::{ExternalKind, Parameters};
 use motorpool_external::{Next, Refusal};
 use std::sync::Arc;
@@ -104,11 +104,11 @@ impl Job {
         }
     }
 
-    async fn send(&self, context: &Context, visit: &mut Visit) -> Result<Response<Incoming>, Failure> {
+    async fn send(&self, context: &Context, visit: &mut Visit) -> Result<Response<Inflow>, Failure> {
         let within = context.settings.limits.first_result;
         let request = self.request(visit.stay.wire_model());
         match tokio::time::timeout(within, visit.stay.send(request)).await {
-            Ok(Ok(reply)) => Ok(reply),
+            Ok(Ok(reply)) => Ok(reply.map(Inflow::from)),
             Ok(Err(error)) => {
                 tracing::info!(
                     request = &*self.caller.request,
@@ -136,7 +136,7 @@ impl Job {
         &self,
         context: &Context,
         head: response::Parts,
-        (first, rest): (Option<Bytes>, Incoming),
+        (first, rest): (Option<Bytes>, Inflow),
         visit: Visit,
     ) -> Response<ReplyBody> {
         let streams = is_event_stream(&head.headers);

@@ -72,6 +72,11 @@ impl Engine {
         self.will(Deed::Reply(streamed(parts) + "0\r\n\r\n"));
     }
 
+    /// Byte for byte.
+    pub(crate) fn says(&self, text: &str) {
+        self.will(Deed::Reply(text.to_owned()));
+    }
+
     pub(crate) fn json(&self, status: u16, body: &str) {
         let length = body.len();
         self.will(Deed::Reply(format!(

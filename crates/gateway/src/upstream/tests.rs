@@ -1,36 +1,152 @@
 use super::*;
-use proptest::prelude::*;
+use http_body_util::BodyExt;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixListener,
+    sync::mpsc,
+    time::Instant,
+};
 
-proptest! {
-    #[test]
-    fn an_authority_names_its_endpoint_and_no_other(n: u64, path in "/[ -~é]{0,60}", port: u16, query in "/[a-z%2F]{0,9}(\\?[a-z=]{0,9})?") {
-        for endpoint in [Endpoint::Unix(path.clone().into()), Endpoint::Tcp(port)] {
-            let uri = uri_of(Spawn(n), &endpoint, &query);
-            prop_assert_eq!(endpoint_of(&uri), Some(endpoint.clone()));
-            prop_assert_eq!(uri.path_and_query().map(ToString::to_string), Some(query.clone()));
-            let other = uri_of(Spawn(n.wrapping_add(1)), &endpoint, &query);
-            prop_assert_ne!(uri.authority(), other.authority());
+/// What each connection of an engine sees.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Request(u32),
+    End(u32),
+}
+
+/// An engine that answers each request with `reply`, and tells which connection saw what.
+struct Engine {
+    endpoint: Endpoint,
+    seen: mpsc::UnboundedReceiver<(Seen, Instant)>,
+    _dir: tempfile::TempDir,
+}
+
+impl Engine {
+    fn that_replies(reply: &'static str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("e.sock");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let (tell, seen) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            for n in 1.. {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                tokio::spawn(answer((stream, n), reply, tell.clone()));
+            }
+        });
+        Self { endpoint: Endpoint::Unix(socket), seen, _dir: dir }
+    }
+
+    async fn ask(&self, upstream: &Upstream) -> Response<Inflow> {
+        upstream.send((Spawn(1), &self.endpoint), ("/x?y", Often::OnceMore), plain).await.expect("it answers")
+    }
+
+    async fn next(&mut self) -> (Seen, Instant) {
+        self.seen.recv().await.expect("it lives")
+    }
+}
+
+async fn answer((mut stream, n): (UnixStream, u32), reply: &'static str, tell: mpsc::UnboundedSender<(Seen, Instant)>) {
+    let mut heard = Vec::new();
+    loop {
+        match stream.read_u8().await {
+            Ok(byte) => heard.push(byte),
+            Err(_) => return drop(tell.send((Seen::End(n), Instant::now()))),
+        }
+        if heard.ends_with(b"\r\n\r\n") {
+            assert!(heard.starts_with(b"GET /x?y HTTP/1.1\r\n"), "{heard:?}");
+            heard.clear();
+            tell.send((Seen::Request(n), Instant::now())).expect("the test lives");
+            stream.write_all(reply.as_bytes()).await.expect("it reads");
         }
     }
 }
 
-#[test]
-fn strange_authorities_lead_nowhere() {
-    for text in ["http://localhost/", "http://s1.t/", "http://s1.uzz/", "http://s1.t99999/", "http://s1.x/"] {
-        assert_eq!(endpoint_of(&text.parse().expect("a URI")), None, "{text}");
+fn plain(uri: Uri) -> Request<ReplyBody> {
+    let mut request = Request::new(crate::body::empty());
+    *request.uri_mut() = uri;
+    request
+}
+
+fn upstream() -> Upstream {
+    Upstream::new(Duration::from_secs(5), Duration::from_secs(5))
+}
+
+const WHOLE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab";
+const CHUNKS: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n";
+const OPEN: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n";
+
+#[tokio::test]
+async fn a_connection_is_kept_once_its_reply_was_read_to_the_end() {
+    let empty = "HTTP/1.1 204 No\r\n\r\n";
+    for (reply, text) in [(WHOLE, "ab"), (CHUNKS, "ab"), (empty, "")] {
+        let (mut engine, upstream) = (Engine::that_replies(reply), upstream());
+        for _ in 0..3 {
+            let body = engine.ask(&upstream).await.into_body().collect().await.expect("it is whole").to_bytes();
+            assert_eq!(body, text);
+            assert_eq!(engine.next().await.0, Seen::Request(1), "{reply}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_knows_that_nothing_follows_keeps_the_connection_without_reading_the_end() {
+    let (mut engine, upstream) = (Engine::that_replies(CHUNKS), upstream());
+    for _ in 0..2 {
+        let mut body = engine.ask(&upstream).await.into_body();
+        let frame = body.frame().await.expect("a frame").expect("it is whole");
+        assert_eq!(frame.into_data().expect("data"), "ab");
+        body.skip_to_end();
+        drop(body);
+        assert_eq!(engine.next().await.0, Seen::Request(1));
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_nobody_reads_any_more_closes_its_connection() {
+    let (mut engine, upstream) = (Engine::that_replies(OPEN), upstream());
+    for n in 1..3 {
+        let mut body = engine.ask(&upstream).await.into_body();
+        assert!(body.frame().await.expect("a frame").is_ok());
+        drop(body);
+        assert_eq!(engine.next().await.0, Seen::Request(n));
+        assert_eq!(engine.next().await.0, Seen::End(n));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_said_to_close_is_not_kept() {
+    let reply = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nab";
+    let (mut engine, upstream) = (Engine::that_replies(reply), upstream());
+    for n in 1..3 {
+        engine.ask(&upstream).await.into_body().collect().await.expect("it is whole");
+        assert_eq!(engine.next().await.0, Seen::Request(n));
+        assert_eq!(engine.next().await.0, Seen::End(n));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_connections_end_before_the_engine_ends_them_though_nobody_asks() {
+    let (mut engine, upstream) = (Engine::that_replies(WHOLE), upstream());
+    let (one, other) = (engine.ask(&upstream).await, engine.ask(&upstream).await);
+    for reply in [one, other] {
+        reply.into_body().collect().await.expect("it is whole");
+    }
+    let kept_at = Instant::now();
+    let (first, second) = (engine.next().await.0, engine.next().await.0);
+    assert_eq!([first, second], [Seen::Request(1), Seen::Request(2)]);
+    for n in [1, 2] {
+        let (seen, at) = engine.next().await;
+        let after = at - kept_at;
+        assert!(seen == Seen::End(n) && (4..5).contains(&after.as_secs()), "{seen:?} {after:?}");
     }
 }
 
 #[tokio::test]
 async fn where_nobody_listens_there_is_no_reply() {
     let dir = tempfile::tempdir().expect("a directory");
-    let upstream = Upstream::new(Duration::from_secs(5), Duration::from_secs(5));
+    let upstream = upstream();
     let nowhere = Endpoint::Unix(dir.path().join("none.sock"));
-    let sent = upstream.send((Spawn(1), &nowhere), ("/", Often::OnceMore), |uri| {
-        let mut request = Request::new(crate::body::empty());
-        *request.uri_mut() = uri;
-        request
-    });
+    let sent = upstream.send((Spawn(1), &nowhere), ("/", Often::OnceMore), plain);
     assert!(matches!(sent.await, Err(SendError::Connect(_))));
 }
 
@@ -48,12 +164,7 @@ async fn an_address_that_does_not_accept_is_given_five_seconds() {
     let limits = motorpool_catalog::Limits::default();
     let upstream = Upstream::new(limits.connect, limits.first_result);
     let began = tokio::time::Instant::now();
-    let request = |uri| {
-        let mut request = Request::new(crate::body::empty());
-        *request.uri_mut() = uri;
-        request
-    };
-    let sent = upstream.send((Spawn(1), &Endpoint::Tcp(address.port())), ("/", Often::OnceMore), request).await;
+    let sent = upstream.send((Spawn(1), &Endpoint::Tcp(address.port())), ("/", Often::OnceMore), plain).await;
     let within = Duration::from_secs(5);
     assert!(matches!(sent, Err(SendError::Timeout(Awaited::Connection, after)) if after == within), "{sent:?}");
     let waited = began.elapsed();

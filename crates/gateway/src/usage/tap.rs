@@ -3,13 +3,14 @@
 //! Counts stand in an object behind `"usage":` or `"timings":`. Inside a text of JSON those quotes would be escaped, so what
 //! looks like it is it. Nothing else is parsed, and nothing is kept but an object that a frame's end has cut.
 use super::{Recorder, Tokens};
-use memchr::memmem;
+use memchr::memmem::Finder;
 use serde::Deserialize;
+use std::sync::LazyLock;
 
 /// An object of counts is never longer.
 const LONGEST: usize = 4096;
-/// Some write a space behind the colon.
-const MARKS: [&[u8]; 4] = [b"\"usage\":{", b"\"usage\": {", b"\"timings\":{", b"\"timings\": {"];
+/// What stands before such an object. Made once: a search for each frame would cost more than the search.
+static MARKS: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| ["\"usage\":", "\"timings\":"].map(Finder::new));
 
 /// Reads over one reply.
 #[derive(Debug)]
@@ -64,9 +65,14 @@ impl Tap {
                 self.count(&object);
             }
         }
-        for mark in MARKS {
-            for at in memmem::find_iter(bytes, mark) {
-                let begin = &bytes[at + mark.len() - 1..];
+        for mark in &*MARKS {
+            for at in mark.find_iter(bytes) {
+                let behind = &bytes[at + mark.needle().len()..];
+                // Some write a space behind the colon.
+                let begin = behind.strip_prefix(b" ").unwrap_or(behind);
+                if !begin.starts_with(b"{") {
+                    continue;
+                }
                 match object(begin) {
                     Some(object) => self.count(object),
                     None => self.cut = begin[..begin.len().min(LONGEST)].to_vec(),

@@ -26,8 +26,9 @@ use tokio::sync::{Semaphore, mpsc};
 
 /// Records that wait for the disk.
 const MOST_WAITING: usize = 4096;
-/// Written at a time.
-const BATCH: usize = 256;
+/// So long what ends is gathered and written together: a row by itself costs more than all that the gateway does for its
+/// request.
+const GATHER: Duration = Duration::from_millis(50);
 /// What is asked at a time: each question reads the file.
 const QUESTIONS: usize = 2;
 /// A disk that takes longer at our end is not waited for.
@@ -55,10 +56,10 @@ impl History {
         let (of_book, counts) = (path.clone(), Arc::clone(&n_lost));
         let work = move || {
             let mut book = Book::open(of_book, terms, counts);
-            let mut batch = Vec::with_capacity(BATCH);
-            while records.blocking_recv_many(&mut batch, BATCH) > 0 {
-                book.write(&batch);
-                batch.clear();
+            while let Some(first) = records.blocking_recv() {
+                thread::sleep(GATHER);
+                let rest = std::iter::from_fn(|| records.try_recv().ok()).take(MOST_WAITING);
+                book.write(&std::iter::once(first).chain(rest).collect::<Vec<_>>());
             }
         };
         match thread::Builder::new().name("history".into()).spawn(work) {

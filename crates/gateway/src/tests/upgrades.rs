@@ -1,0 +1,93 @@
+//! Connections that become something else, over `/m/`.
+use super::*;
+use crate::usage::Outcome;
+
+const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nserver: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: k2\r\n\r\n";
+
+fn request(path: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: k1\r\ncookie: secret\r\n\r\n"
+    )
+}
+
+async fn upgraded(server: &Server) -> (TcpStream, String) {
+    let mut client = TcpStream::connect(server.address).await.expect("it listens");
+    client.write_all(request("/m/m/health").as_bytes()).await.expect("it reads");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await.expect("it answers"));
+    }
+    (client, String::from_utf8(head).expect("text").to_ascii_lowercase())
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_passes_whatever_is_said_and_ends_with_its_client() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    engine.says(SWITCHING);
+    let (mut client, head) = upgraded(&server).await;
+    assert!(head.starts_with("http/1.1 101 ") && head.contains("sec-websocket-accept: k2\r\n"), "{head}");
+    assert!(head.contains("upgrade: websocket\r\n") && !head.contains("server:"), "{head}");
+    let heard = engine.heard().await.head;
+    assert!(heard.starts_with("get /health http/1.1\r\n") && heard.contains("sec-websocket-key: k1\r\n"), "{heard}");
+    assert!(heard.contains("upgrade: websocket\r\n") && !heard.contains("secret"), "{heard}");
+    assert_eq!(*engine.n_leases.borrow(), 1);
+
+    // What no request could contain: it is none of ours any more.
+    let said = "get / http/1.1\nno: \u{1}request\n\r\n\r\n";
+    engine.says("\u{2}pong");
+    client.write_all(said.as_bytes()).await.expect("it reads");
+    assert_eq!(engine.heard().await.head, said);
+    let mut pong = [0; 5];
+    client.read_exact(&mut pong).await.expect("it answers");
+    assert_eq!(&pong, b"\x02pong");
+
+    engine.hangs_after(&[]);
+    client.write_all(b"wait\r\n\r\n").await.expect("it reads");
+    assert_eq!(engine.heard().await.head, "wait\r\n\r\n");
+    client.shutdown().await.expect("it is open");
+    engine.closed().await;
+    assert_eq!(engine.leases().await, 0);
+    let record = server.record().await;
+    assert_eq!((record.model.as_deref(), record.outcome), (Some("m"), Outcome::Finished));
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_ends_with_its_engine() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    engine.says(SWITCHING);
+    let (mut client, _) = upgraded(&server).await;
+    engine.heard().await;
+    engine.closes();
+    client.write_all(b"go\r\n\r\n").await.expect("it reads");
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).await.expect("it ends");
+    assert_eq!((rest.len(), engine.leases().await), (0, 0));
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_go_along_gives_a_reply_like_any_other() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    engine.json(200, "{\"status\":\"ok\"}");
+    let mut client = TcpStream::connect(server.address).await.expect("it listens");
+    let asked = request("/m/m/health").replace("Upgrade\r\n", "Upgrade, close\r\n");
+    client.write_all(asked.as_bytes()).await.expect("it reads");
+    let mut text = String::new();
+    client.read_to_string(&mut text).await.expect("it answers");
+    let reply = Reply::of(&text);
+    assert_eq!((reply.status, reply.json()), (200, json!({"status":"ok"})));
+    assert_eq!(engine.leases().await, 0);
+}
+
+#[tokio::test]
+async fn other_paths_are_not_upgraded() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let headers = "upgrade: websocket\r\n";
+    let reply = server.post(CHAT, headers, &json!({"model":"m"})).await;
+    assert_eq!((reply.status, reply.code()), (501, json!("not_supported")));
+    let unlisted = server.raw(&request("/m/m/shell").replace("Upgrade\r\n", "Upgrade, close\r\n")).await;
+    assert_eq!(Reply::of(&unlisted).status, 403);
+}

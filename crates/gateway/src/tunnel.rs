@@ -1,0 +1,129 @@
+//! Upgraded connections, WebSockets among them: [`open`].
+//!
+//! ```text
+//! GET /m/<model>/<path>, Upgrade ─► lease ─► a connection of its own to the engine ─┬─ 101 ─► bytes both ways
+//!                                                                                   └─ else ─► a reply like any other
+//! ```
+//!
+//! What flows is nobody's business here. The lease, the key's place and the record last as long as both sides do; whichever
+//! ends first ends the other. What the engine sends is a sign of its life.
+use crate::{
+    body::{ReplyBody, empty},
+    context::Context,
+    errors::Failure,
+    exchange::Job,
+    upstream::Inflow,
+    usage::Recorder,
+    wire::Unguarded,
+};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use motorpool_supervisor::Lease;
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context as Waking, Poll, ready},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy};
+
+/// The client's end of a connection that is to be upgraded.
+#[derive(Debug)]
+pub(crate) struct Upgrade {
+    on: OnUpgrade,
+    headers: HeaderMap,
+    unguarded: Unguarded,
+}
+
+impl Upgrade {
+    /// What the client of this request wants to go on with, if it wants that.
+    pub(crate) fn asked_by<B>(request: &mut Request<B>) -> Option<Self> {
+        if !request.headers().contains_key(header::UPGRADE) {
+            return None;
+        }
+        let headers = of_upgrades(request.headers());
+        let unguarded = request.extensions().get().cloned().unwrap_or_default();
+        Some(Self { on: hyper::upgrade::on(request), headers, unguarded })
+    }
+}
+
+/// What two sides say to each other about an upgrade.
+fn of_upgrades(headers: &HeaderMap) -> HeaderMap {
+    let is_about = |name: &HeaderName| {
+        name == header::UPGRADE || name == header::CONNECTION || name.as_str().starts_with("sec-websocket-")
+    };
+    headers.iter().filter(|(name, _)| is_about(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The engine's answer to `job`. If it goes along, bytes flow from then on.
+pub(crate) async fn open(context: &Arc<Context>, job: Job, upgrade: Upgrade) -> Result<Response<ReplyBody>, Failure> {
+    let (lease, _) = job.lease(context).await?;
+    let mut request = job.to(&lease);
+    request.headers_mut().extend(upgrade.headers);
+    let mut reply = match context.upstream.ask_once(lease.endpoint(), request).await {
+        Ok(reply) => reply,
+        Err(error) => return Err(job.unanswered(context, &lease, error).await),
+    };
+    if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return job.relay_plainly(context, lease, reply.map(Inflow::from)).await;
+    }
+    lease.vital().answered();
+    upgrade.unguarded.from_now_on();
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = of_upgrades(reply.headers());
+    let engines = hyper::upgrade::on(&mut reply);
+    let held = (lease, job.place.clone(), job.recorder.clone());
+    tokio::spawn(pass(upgrade.on, engines, held));
+    Ok(response)
+}
+
+/// Passes bytes until either side ends.
+async fn pass<P>(client: OnUpgrade, engine: OnUpgrade, (lease, place, recorder): (Lease, P, Recorder)) {
+    // Until the client has read our 101 there is no connection to pass to.
+    let (Ok(client), Ok(engine)) = (client.await, engine.await) else { return };
+    recorder.has_result();
+    let (mut from_client, mut to_client) = tokio::io::split(TokioIo::new(client));
+    let (mut from_engine, mut to_engine) = tokio::io::split(Alive { stream: TokioIo::new(engine), lease });
+    let ended = tokio::select! {
+        ended = copy(&mut from_client, &mut to_engine) => ended,
+        ended = copy(&mut from_engine, &mut to_client) => ended,
+    };
+    match ended {
+        Ok(_) => recorder.finished(),
+        Err(error) => tracing::debug!(request = recorder.request(), %error, "an upgraded connection broke off"),
+    }
+    // The engine hears of the end before its slot is given to somebody else.
+    let Alive { stream, lease } = from_engine.unsplit(to_engine);
+    drop(stream);
+    drop((lease, place));
+}
+
+/// An engine's end, whose every word shows that it lives.
+struct Alive {
+    stream: TokioIo<Upgraded>,
+    lease: Lease,
+}
+
+impl AsyncRead for Alive {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Waking<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        self.lease.vital().moved();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Alive {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Waking<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Waking<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Waking<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
