@@ -40,6 +40,7 @@ mod drain;
 mod exchange;
 mod history;
 mod inference;
+mod inward;
 pub mod keys;
 mod listen;
 mod loading;

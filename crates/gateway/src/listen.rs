@@ -3,6 +3,7 @@ use crate::{
     body::ReplyBody,
     errors::Failure,
     family::Caller,
+    inward::Inward,
     keys::{KeysNeeded, Visitor},
     reload::Scene,
     service::{Door, failed},
@@ -191,11 +192,11 @@ impl Doorkeeper {
             answer(request)
         });
         let connection = self.builder.serve_connection(TokioIo::new(stream), answer).with_upgrades();
-        let mut connection = std::pin::pin!(connection);
+        let mut connection = Inward::new(connection);
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = &mut connection => ended,
             () = told(&mut stop) => {
-                connection.as_mut().graceful_shutdown();
+                connection.inner().graceful_shutdown();
                 connection.await
             }
         };
