@@ -182,8 +182,15 @@ impl Catalog {
     }
 
     fn unknown(&self, name: &str) -> UnknownModel {
-        let known = self.models.keys().map(ModelId::as_str).chain(self.aliases.keys().map(String::as_str));
-        UnknownModel { name: name.into(), nearest: nearest_many(name, known, OFFERED) }
+        UnknownModel { name: name.into(), nearest: self.nearest(name, |_| true) }
+    }
+
+    /// Names like `name` of models that `may_be` told, the likest first.
+    pub fn nearest(&self, name: &str, may_be: impl Fn(&Model) -> bool) -> Vec<String> {
+        let told = |id: &ModelId| self.models.get(id).is_some_and(|model| may_be(model));
+        let ids = self.models.keys().filter(|id| told(id)).map(ModelId::as_str);
+        let aliases = self.aliases.iter().filter(|(_, id)| told(id)).map(|(alias, _)| alias.as_str());
+        nearest_many(name, ids.chain(aliases), OFFERED)
     }
 
     /// The model with this id.

@@ -10,7 +10,9 @@ mod plan;
 mod queue;
 mod reload;
 mod residency;
+mod routes;
 mod usage;
+mod whole;
 mod wire;
 
 pub(crate) use log::{Follow, LogBody};
@@ -33,15 +35,15 @@ use axum::{
         rejection::{PathRejection, QueryRejection},
     },
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use motorpool_catalog::{MOST_REPLICAS, Model};
 use motorpool_pool::Force;
 use motorpool_vocab::{EngineKey, ModelId, PhaseView};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use whole::Whole;
 
 type Shared = State<Arc<Context>>;
 type Name = Result<Path<String>, PathRejection>;
@@ -63,58 +65,21 @@ impl IntoResponse for Refused {
 
 /// All routes.
 pub(crate) fn router(context: Arc<Context>) -> Router {
-    let routes = Router::new()
-        .route("/status", get(status))
-        .route("/models", get(list_models))
-        .route("/models/{id}", get(one_model))
-        .route("/models/{id}/load", post(load_model))
-        .route("/models/{id}/unload", post(unload_model))
-        .route("/engines", get(list_engines))
-        .route("/engines/{key}", get(one_engine))
-        .route("/engines/{key}/load", post(load_engine))
-        .route("/engines/{key}/unload", post(unload_engine))
-        .route("/engines/{key}/drain", post(drain::engine))
-        .route("/engines/{key}/restart", post(drain::restart_engine))
-        .route("/engines/{key}/reset", post(reset_engine))
-        .route("/engines/{key}/logs", get(log_of_engine))
-        .route("/models/{id}/drain", post(drain::model))
-        .route("/models/{id}/restart", post(drain::restart_model))
-        .route("/requests/{id}/cancel", post(queue::cancel_request))
-        .route("/queue", get(queue::list))
-        .route("/queue/{id}/cancel", post(queue::cancel))
-        .route("/queue/{id}/move", post(queue::shift))
-        .route("/reconcile", post(queue::reconcile))
-        .route("/reload", post(reload::reload))
-        .route("/events", get(events::stream))
-        .route("/usage", get(usage::usage))
-        .route("/denials", get(denials::list))
-        .route("/plan", post(plan::plan))
-        .route("/residency", get(residency::list))
-        .route("/residency/plan", post(residency::plan))
-        .route("/residency/release", post(residency::release))
-        .route("/residency/adopt", post(residency::adopt))
-        .route("/models/{id}/reset", post(reset_model))
-        .route("/reset", post(reset_all))
-        .route("/unload-idle", post(unload_idle))
-        .route("/shutdown", post(shutdown));
-    Router::new()
-        .nest("/api/motorpool/v1", routes)
-        .method_not_allowed_fallback(wrong_method)
-        .fallback(nothing_there)
-        .with_state(context)
+    let routes = routes::table().into_iter().fold(Router::new(), |router, row| router.route(row.path, row.handler));
+    Router::new().nest(routes::ROOT, routes).fallback(nothing_there).with_state(context)
 }
 
 async fn nothing_there(OriginalUri(uri): OriginalUri) -> Refused {
     Refused(Failure::NotFound { path: uri.path().to_owned(), hint: "" })
 }
 
-async fn wrong_method(method: Method, OriginalUri(uri): OriginalUri) -> Refused {
-    let allow = if method == Method::GET { "POST" } else { "GET, HEAD" };
-    Refused(Failure::MethodNotAllowed { path: uri.path().to_owned(), allow })
-}
-
 async fn status(State(context): Shared) -> Json<wire::Status> {
     Json(wire::Status::of(&context))
+}
+
+/// The part of it that is about memory.
+async fn budget(State(context): Shared) -> Json<wire::Pool> {
+    Json(wire::Pool::of(&context.handle.snapshot()))
 }
 
 #[derive(Serialize)]
@@ -200,12 +165,12 @@ struct Unloaded {
     keys: Vec<String>,
 }
 
-async fn unload_engine(State(context): Shared, name: Name, body: Bytes) -> Result<Json<Unloaded>, Refused> {
+async fn unload_engine(State(context): Shared, name: Name, Whole(body): Whole) -> Result<Json<Unloaded>, Refused> {
     let key = key_of(name)?;
     unload(&context, vec![key], mode_of(&body)?).await
 }
 
-async fn unload_model(State(context): Shared, name: Name, body: Bytes) -> Result<Json<Unloaded>, Refused> {
+async fn unload_model(State(context): Shared, name: Name, Whole(body): Whole) -> Result<Json<Unloaded>, Refused> {
     let mode = mode_of(&body)?;
     let model = model_of(&context, name)?;
     let snapshot = context.handle.snapshot();

@@ -1,48 +1,99 @@
-//! Questions to an engine about a reply that it makes: they take no slot, and wait for none.
+//! Questions to engines that serve, which take no slot and wait for none: about a reply that is being made, and what is
+//! only counted, cut or looked up.
 //!
 //! The reply in question has a slot, perhaps the only one; whoever waited for it to be free would come too late. So nothing is
-//! leased: each engine of the model that serves is asked, and the first that knows the reply answers. It may end meanwhile;
-//! then there is nothing left to ask about.
+//! leased: each engine of the model that serves is asked. It may end meanwhile; then there is nothing left to ask about, and
+//! what is only counted is asked with a lease.
 use crate::{
     body::{ReplyBody, full},
     context::Context,
     errors::Failure,
-    exchange::{Job, begin_of, must_be_wrapped},
+    exchange::{Job, must_be_wrapped},
     headers,
+    relay::next_bytes,
     upstream::Often,
 };
-use http::{Response, header};
+use http::{Request, Response, Uri, header, response};
+use motorpool_pool::Grant;
+use motorpool_vocab::ModelId;
+use std::sync::Arc;
+
+/// The longest answer that is held in memory.
+const ANSWER_BYTES: usize = 16 << 20;
+
+/// An answer that has come whole.
+pub(crate) struct Answer {
+    pub(crate) head: response::Parts,
+    pub(crate) document: Vec<u8>,
+}
 
 /// The answer of the engine that knows, else the last one's refusal.
 pub(crate) async fn ask(context: &Context, job: &Job) -> Result<Response<ReplyBody>, Failure> {
-    let within = context.settings.limits.between_frames;
     let mut refusal = None;
-    // Of two engines of the model, while one goes for the other, only its own understands it.
-    for grant in context.handle.serving(&job.model).into_iter().filter(|grant| grant.key.provider() == job.engine) {
-        let request = |uri| job.plain_request(uri);
-        let to = (grant.spawn, &grant.endpoint);
-        let Ok(reply) = context.upstream.send(to, (&job.path_and_query, Often::OnceMore), request).await else {
+    for grant in serving(context, &job.model, &job.engine) {
+        let Some(answer) = answer_of(context, &grant, &job.path_and_query, |uri| job.plain_request(uri)).await else {
             continue;
         };
-        let (head, mut body) = reply.into_parts();
-        let document = begin_of(None, &mut body, within).await;
-        if head.status.is_success() {
-            return Ok(whole(head, document));
+        if answer.head.status.is_success() {
+            return Ok(whole(answer));
         }
-        refusal = Some((head, document));
+        refusal = Some(answer);
     }
-    let Some((head, document)) = refusal else {
+    let Some(answer) = refusal else {
         let message = format!("no engine of `{}` makes a reply just now", job.model);
         return Err(Failure::InvalidRequest { message, param: Some("id") });
     };
-    if must_be_wrapped(&job.caller, &head) {
-        return Err(Failure::of_engine(head.status, &document));
-    }
-    job.recorder.refused_by_engine();
-    Ok(whole(head, document))
+    refused(job, answer)
 }
 
-fn whole(mut head: http::response::Parts, document: Vec<u8>) -> Response<ReplyBody> {
+/// The answer of the first engine that gives one; `None`: none serves just now.
+pub(crate) async fn count(context: &Context, job: &Job) -> Option<Result<Response<ReplyBody>, Failure>> {
+    for grant in serving(context, &job.model, &job.engine) {
+        let request = |uri| job.plain_request(uri);
+        if let Some(answer) = answer_of(context, &grant, &job.path_and_query, request).await {
+            job.recorder.has_result();
+            return Some(if answer.head.status.is_success() { Ok(whole(answer)) } else { refused(job, answer) });
+        }
+    }
+    None
+}
+
+/// Engines of `model` that serve. Of two, while one goes for the other, only that of this name understands who asks.
+pub(crate) fn serving(context: &Context, model: &ModelId, engine: &str) -> Vec<Arc<Grant>> {
+    let mut grants = context.handle.serving(model);
+    grants.retain(|grant| grant.key.provider() == engine);
+    grants
+}
+
+/// What the engine of `grant` answers, if it does, and shortly.
+pub(crate) async fn answer_of(
+    context: &Context,
+    grant: &Grant,
+    path: &str,
+    request: impl Fn(Uri) -> Request<ReplyBody> + Send + Sync,
+) -> Option<Answer> {
+    let to = (grant.spawn, &grant.endpoint);
+    let (head, mut body) = context.upstream.send(to, (path, Often::OnceMore), request).await.ok()?.into_parts();
+    let within = context.settings.limits.between_frames;
+    let mut document = Vec::new();
+    while let Some(bytes) = next_bytes(&mut body, within).await.ok()? {
+        document.extend_from_slice(&bytes);
+        if document.len() > ANSWER_BYTES {
+            return None;
+        }
+    }
+    Some(Answer { head, document })
+}
+
+fn refused(job: &Job, answer: Answer) -> Result<Response<ReplyBody>, Failure> {
+    if must_be_wrapped(&job.caller, &answer.head) {
+        return Err(Failure::of_engine(answer.head.status, &answer.document));
+    }
+    job.recorder.refused_by_engine();
+    Ok(whole(answer))
+}
+
+fn whole(Answer { mut head, document }: Answer) -> Response<ReplyBody> {
     headers::to_client(&mut head.headers);
     head.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(head, full(document))

@@ -2,7 +2,7 @@
 use crate::{
     errors::Failure,
     family::Session,
-    keys::{NOT_ITS_MODEL, Rights},
+    keys::Rights,
     scan::{Findings, Key},
 };
 use http::HeaderMap;
@@ -70,10 +70,10 @@ impl Asker {
         Self { rights: rights.cloned(), holder: Holder { owner, ..self.holder }, ..self }
     }
 
-    /// Refuses a model that is not one of its key's.
-    pub(crate) fn check_model(&self, model: &Model) -> Result<(), Failure> {
+    /// Refuses a model that is not one of its key's, as if it were none: whoever asked for it by `name`, or by none at all.
+    pub(crate) fn check_model(&self, model: &Model, name: Option<&str>) -> Result<(), Failure> {
         match &self.rights {
-            Some(rights) if !rights.may_use(model) => Err(Failure::NotAllowed(NOT_ITS_MODEL)),
+            Some(rights) if !rights.may_use(model) => Err(not_there(name)),
             _ => Ok(()),
         }
     }
@@ -84,9 +84,9 @@ impl Asker {
     }
 
     /// Refuses a model of somebody else's server that goes by none of its key's names.
-    pub(crate) fn check_names(&self, names: &[String]) -> Result<(), Failure> {
+    pub(crate) fn check_names(&self, names: &[String], name: Option<&str>) -> Result<(), Failure> {
         match &self.rights {
-            Some(rights) if !rights.may_use_any(names) => Err(Failure::NotAllowed(NOT_ITS_MODEL)),
+            Some(rights) if !rights.may_use_any(names) => Err(not_there(name)),
             _ => Ok(()),
         }
     }
@@ -147,6 +147,14 @@ fn named_by(found: &Findings, session: Session) -> Option<String> {
         Session::Conversation => value(Key::Conversation)
             .and_then(|conversation| text(&conversation).or_else(|| text(&conversation["id"])))
             .or_else(|| text(&value(Key::User)?)),
+    }
+}
+
+/// What there is instead is added where it is known whose models these are.
+pub(crate) fn not_there(name: Option<&str>) -> Failure {
+    match name {
+        Some(name) => Failure::UnknownModel { name: name.to_owned(), nearest: Vec::new() },
+        None => Failure::NoModel(Vec::new()),
     }
 }
 

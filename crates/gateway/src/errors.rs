@@ -150,6 +150,12 @@ pub enum Failure {
         /// The limit in bytes.
         limit: u64,
     },
+    /// It is longer than anything that is asked by such a call.
+    #[error("the body is longer than the {limit} bytes that this path takes")]
+    CallTooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// A content type or coding we do not read.
     #[error("{0}")]
     UnsupportedMedia(&'static str),
@@ -295,7 +301,7 @@ impl Failure {
             Self::Overloaded(_) => (503, "overloaded", SERVER, None, After(2)),
             Self::InvalidRequest { param, .. } => (400, "invalid_request", INVALID, *param, Never),
             Self::InvalidConfiguration(_) => (400, "invalid_configuration", INVALID, None, Never),
-            Self::BodyTooLarge { .. } => (413, "body_too_large", INVALID, None, Never),
+            Self::BodyTooLarge { .. } | Self::CallTooLarge { .. } => (413, "body_too_large", INVALID, None, Never),
             Self::UnsupportedMedia(_) => (415, "unsupported_media_type", INVALID, None, Never),
             Self::OriginNotAllowed(_) => (403, "origin_not_allowed", INVALID, None, Never),
             Self::HostNotAllowed(_) => (403, "host_not_allowed", INVALID, None, Never),
@@ -393,6 +399,7 @@ pub(crate) mod tests {
             (Failure::InvalidRequest { message: text(), param: Some("model") }, 400, "invalid_request"),
             (Failure::InvalidConfiguration(text()), 400, "invalid_configuration"),
             (Failure::BodyTooLarge { limit: 7 }, 413, "body_too_large"),
+            (Failure::CallTooLarge { limit: 7 }, 413, "body_too_large"),
             (Failure::UnsupportedMedia("gzip"), 415, "unsupported_media_type"),
             (Failure::OriginNotAllowed(text()), 403, "origin_not_allowed"),
             (Failure::HostNotAllowed(text()), 403, "host_not_allowed"),

@@ -378,9 +378,7 @@ fn note_status(lease: &Lease, status: StatusCode) {
 pub(crate) fn must_be_wrapped(caller: &Caller, head: &response::Parts) -> bool {
     let is_json = head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
     let is_error = head.status.is_client_error() || head.status.is_server_error();
-    // Its own words.
-    let is_its = caller.family.traits().errors == ErrorForm::Numbered;
-    is_error && !is_its && (!is_json || must_be_wrapped_as_json(caller))
+    is_error && (!is_json || must_be_wrapped_as_json(caller))
 }
 
 /// Whether the engine's own JSON is an error in another API's form. It has the members of OpenAI's.

@@ -11,7 +11,6 @@ use crate::{
     headers,
     keys::Place,
     loading::{self, CommitAfter, Told},
-    models::Standing,
     multipart::boundary_of,
     ollama::{self, Call},
     outside::{self, Chosen, Foreign},
@@ -44,6 +43,7 @@ pub(crate) async fn by_table(
     refuse_upgrade(&head.headers)?;
     let named = model_header(&head.headers)?;
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    loading::check_content(&head.headers, served.family == Family::OpenAi && served.kind() == Some(Kind::Chat))?;
     let patient = (served.way == Way::Counted).then(|| asker.clone().in_no_hurry(&head.headers));
     let purpose = served.purpose;
     let listed = served.kind().map_or(PLAIN_MEMBERS, Kind::members);
@@ -51,19 +51,20 @@ pub(crate) async fn by_table(
     let expected = Expected { form: Form::Routed, model: named, purpose, listed, asker: first };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
-    let model = match context.choose_any(named.into_iter().chain(found.model()).collect()).await? {
+    let names: Vec<&str> = named.into_iter().chain(found.model()).filter(|name| !name.is_empty()).collect();
+    let name = names.first().copied();
+    let model = match context.choose_any(names).await? {
         Chosen::Own(model) => model,
         Chosen::Foreign(foreign) => {
-            asker.check_names(&foreign.names(context))?;
+            asker.check_names(&foreign.names(context), name)?;
             return outside::by_table(context, foreign, (served, head), (received, asker)).await;
         }
     };
-    asker.check_model(&model)?;
+    asker.check_model(&model, name)?;
     check_purpose(&model, purpose)?;
     let manifest = context.manifest(&model);
     check_offered(manifest, served)?;
-    let is_there = || Standing::of(&model, &context.handle.snapshot()) == Standing::Loaded;
-    let asker = patient.filter(|_| !is_there()).unwrap_or(asker);
+    let asker = patient.unwrap_or(asker);
     let assembled = served.kind().filter(|kind| {
         speaks_llama_server(manifest) && can_assemble(*kind, &found) && rules_keep_shape(*kind, &model.parameters)
     });
@@ -90,6 +91,11 @@ pub(crate) async fn by_table(
     if served.way == Way::Aside {
         return aside::ask(context, &job).await;
     }
+    if served.way == Way::Counted
+        && let Some(counted) = aside::count(context, &job).await
+    {
+        return counted;
+    }
     job.reply = match assembled {
         Some(kind) => Reply::Assembled(kind),
         None if counts_only_when_asked => Reply::WithoutUsage,
@@ -113,17 +119,23 @@ pub(crate) async fn by_form(
     refuse_upgrade(&head.headers)?;
     check_coding(&head.headers, Form::Any)?;
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    loading::check_content(&head.headers, false)?;
     let by_header = model_header(&head.headers)?;
     let boundary =
         boundary_of(&head.headers).ok_or(Failure::UnsupportedMedia("this path takes `multipart/form-data`"))?;
     let boundary = boundary.map_err(upload::failure_of)?;
-    let begun = upload::begin(context, &boundary, body).await?;
-    let named = begun.named.as_ref().map(|named| named.model.as_str());
-    let model = context.choose(by_header.into_iter().chain(named))?;
-    asker.check_model(&model)?;
-    check_purpose(&model, served.purpose)?;
+    let may_serve = |name: Option<&str>| {
+        let model = context.choose(name)?;
+        asker.check_model(&model, name)?;
+        check_purpose(&model, served.purpose)?;
+        check_offered(context.manifest(&model), served)?;
+        Ok::<_, Failure>(model)
+    };
+    let known = by_header.filter(|name| !name.is_empty()).map(|name| may_serve(Some(name))).transpose()?;
+    let begun = upload::begin(context, &boundary, body, known.as_ref().map(|model| &model.id)).await?;
+    let named = begun.named.as_ref().map(|named| named.model.as_str()).filter(|name| !name.is_empty());
+    let model = known.map_or_else(|| may_serve(named), Ok)?;
     let manifest = context.manifest(&model);
-    check_offered(manifest, served)?;
     let received = Received { body: begun.held, found: None, loading: None };
     let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
     if let Some(named) = begun.named {
@@ -146,6 +158,9 @@ pub(crate) async fn by_path(
         return by_foreign_path(context, there, (head, body), id).await;
     }
     let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    asker.check_model(&raw.model, Some(&raw.name))?;
+    loading::check_content(&head.headers, false)?;
     let model = raw.model;
     let by_header = model_header(&head.headers)?;
     if let Some(name) = by_header {
@@ -159,8 +174,6 @@ pub(crate) async fn by_path(
     check_purpose(&model, purpose)?;
     let query = head.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
     let path_and_query = format!("{}{query}", raw.path);
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
-    asker.check_model(&model)?;
     let listed = PLAIN_MEMBERS;
     let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
@@ -187,8 +200,9 @@ async fn by_foreign_path(
     refuse_upgrade(&head.headers)?;
     let by_header = model_header(&head.headers)?;
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
-    asker.check_names(&foreign.names(context))?;
     let name = foreign.qualified();
+    asker.check_names(&foreign.names(context), Some(&name))?;
+    loading::check_content(&head.headers, false)?;
     let (purpose, listed) = (served.purpose, PLAIN_MEMBERS);
     let expected = Expected { form: Form::Routed, model: Some(&name), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
@@ -256,7 +270,7 @@ pub(crate) async fn answer(
 }
 
 /// Whether the engine's streams and replies have llama-server's form.
-fn speaks_llama_server(manifest: &Manifest) -> bool {
+pub(crate) fn speaks_llama_server(manifest: &Manifest) -> bool {
     manifest.slots.as_ref().is_some_and(|slots| slots.kind == ReportKind::LlamaServer)
 }
 

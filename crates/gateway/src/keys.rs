@@ -31,8 +31,6 @@ use std::{
 
 pub(crate) use counts::Place;
 
-/// Told of a model that is not one of a key's.
-pub(crate) const NOT_ITS_MODEL: &str = "this key may not use this model";
 /// The file is looked at again after so long.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
@@ -159,7 +157,7 @@ impl Rights {
     /// Whether this may be asked at all.
     pub(crate) fn check(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Failure> {
         let has = |scope| self.key.scopes.contains(&scope);
-        let sees = has(Scope::Read) || has(Scope::Manage);
+        let sees = self.sees();
         let may = match need_of(method, path) {
             Need::Inference => has(Scope::Inference),
             Need::List => has(Scope::Inference) || sees,
@@ -172,6 +170,16 @@ impl Rights {
             (false, _) => Err(Failure::NotAllowed("this key has no right to that")),
             (true, true) => Err(Failure::NotAllowed("`X-Motorpool-Priority` needs a key with the scope `manage`")),
         }
+    }
+
+    /// Whether it may look into the pool.
+    pub(crate) fn sees(&self) -> bool {
+        self.key.scopes.iter().any(|scope| matches!(scope, Scope::Read | Scope::Manage))
+    }
+
+    /// Whether it is for some models only.
+    pub(crate) fn is_for_some(&self) -> bool {
+        !self.key.models.is_empty()
     }
 
     /// Its name.

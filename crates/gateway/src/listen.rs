@@ -6,9 +6,10 @@ use crate::{
     inward::Inward,
     keys::{KeysNeeded, Visitor},
     reload::Scene,
-    service::{Door, failed},
+    route::family_of,
+    service::{Door, failed, name_request},
     tls::{Certificates, Greeted},
-    wire::Wire,
+    wire::{Socket, Wire},
 };
 use http::{HeaderValue, Request, Response, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -83,11 +84,13 @@ impl Doorkeeper {
                 () = told(&mut stop) => break,
                 Some(_) = connections.join_next() => {}
                 taken = accept(&listener) => match taken {
-                    Ok(Some(Taken::Tcp(stream, peer))) => self.admit(&mut connections, stream, Door::Address(Visitor { peer, keys })),
+                    Ok(Some(Taken::Tcp(stream, peer))) => {
+                        self.admit(&mut connections, stream.into(), Door::Address(Visitor { peer, keys }));
+                    }
                     Ok(Some(Taken::Tls(stream, peer, certificates))) => {
                         self.greet(&mut connections, (stream, certificates), Door::Address(Visitor { peer, keys }));
                     }
-                    Ok(Some(Taken::Unix(stream))) => self.admit(&mut connections, stream, Door::Control),
+                    Ok(Some(Taken::Unix(stream))) => self.admit(&mut connections, stream.into(), Door::Control),
                     Ok(None) => {}
                     Err(error) => {
                         tracing::warn!(%error, "a connection could not be taken");
@@ -110,15 +113,12 @@ impl Doorkeeper {
         if is_near { KeysNeeded::OnceThereAre } else { self.scene.now().context.settings.keys_from_afar }
     }
 
-    fn admit<S>(self: &Arc<Self>, connections: &mut JoinSet<()>, stream: S, door: Door)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    fn admit(self: &Arc<Self>, connections: &mut JoinSet<()>, socket: Socket, door: Door) {
         let Some((entrance, place)) = self.entrance(door) else { return };
         let keeper = Arc::clone(self);
         connections.spawn(async move {
             let _place = place;
-            keeper.welcome(stream, entrance).await;
+            keeper.welcome(socket.clone(), &socket, entrance).await;
         });
     }
 
@@ -134,8 +134,14 @@ impl Doorkeeper {
         connections.spawn(async move {
             let _place = place;
             match certificates.greet(stream).await {
-                Some(Greeted::Encrypted(stream)) => keeper.welcome(stream, entrance).await,
-                Some(Greeted::Plain(stream)) => keeper.welcome(stream, Entrance::Unencrypted).await,
+                Some(Greeted::Encrypted(stream)) => {
+                    let socket = stream.get_ref().0.clone();
+                    keeper.welcome(stream, &socket, entrance).await;
+                }
+                Some(Greeted::Plain(stream)) => {
+                    let socket = Socket::from(stream);
+                    keeper.welcome(socket.clone(), &socket, Entrance::Unencrypted).await;
+                }
                 None => {}
             }
         });
@@ -154,11 +160,13 @@ impl Doorkeeper {
         Some((Entrance::Full, Some(place)))
     }
 
-    async fn welcome<S>(&self, stream: S, entrance: Entrance)
+    /// `stream` is what `socket` carries.
+    async fn welcome<S>(&self, stream: S, socket: &Socket, entrance: Entrance)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let stream = Wire::new(stream, self.scene.now().context.settings.limits.write_stall);
+        let stream = (stream, socket);
         match entrance {
             Entrance::Open(door) => {
                 let scene = self.scene.clone();
@@ -169,18 +177,31 @@ impl Doorkeeper {
                 .await;
             }
             Entrance::Full => {
-                let full = Failure::Overloaded("`limits.connections` are open");
-                self.serve(stream, |_| async { Ok(last_word(&full)) }).await;
+                self.refuse(stream, &Failure::Overloaded("`limits.connections` are open")).await;
             }
             Entrance::Unencrypted => {
                 let message = "this address is encrypted: write `https://` where you wrote `http://`".into();
                 let plain = Failure::InvalidRequest { message, param: None };
-                self.serve(stream, |_| async { Ok(last_word(&plain)) }).await;
+                self.refuse(stream, &plain).await;
             }
         }
     }
 
-    async fn serve<S, A>(&self, stream: Wire<S>, answer: impl Fn(Request<Incoming>) -> A + Send)
+    /// Answers the one request of a connection that is not served, as its API says it.
+    async fn refuse<S>(&self, stream: (Wire<S>, &Socket), failure: &Failure)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let id = self.scene.now().context.fresh_id();
+        self.serve(stream, |request| {
+            let response = last_word(failure, request.uri().path(), &id);
+            async { Ok(response) }
+        })
+        .await;
+    }
+
+    /// Until either side ends it. Whoever has gone takes the request that is served with it, whatever follows that unread.
+    async fn serve<S, A>(&self, (stream, socket): (Wire<S>, &Socket), answer: impl Fn(Request<Incoming>) -> A + Send)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         A: Future<Output = Result<Response<ReplyBody>, Infallible>> + Send,
@@ -193,11 +214,18 @@ impl Doorkeeper {
         });
         let connection = self.builder.serve_connection(TokioIo::new(stream), answer).with_upgrades();
         let mut connection = Inward::new(connection);
+        let mut left = std::pin::pin!(socket.left());
         let ended = tokio::select! {
+            biased;
             ended = &mut connection => ended,
+            () = left.as_mut() => return,
             () = told(&mut stop) => {
                 connection.inner().graceful_shutdown();
-                connection.await
+                tokio::select! {
+                    biased;
+                    ended = connection => ended,
+                    () = left => return,
+                }
             }
         };
         if let Err(error) = ended {
@@ -221,9 +249,11 @@ enum Entrance {
     Unencrypted,
 }
 
-/// The one answer of a connection that is not served.
-fn last_word(failure: &Failure) -> Response<ReplyBody> {
-    let mut response = failed(failure, &Caller::ours());
+fn last_word(failure: &Failure, path: &str, id: &str) -> Response<ReplyBody> {
+    let mut response = failed(failure, &Caller { family: family_of(path), request: id.into() });
+    if let Ok(id) = HeaderValue::from_str(id) {
+        name_request(response.headers_mut(), &id);
+    }
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

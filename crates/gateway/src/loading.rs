@@ -15,13 +15,17 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use motorpool_supervisor::PoolHandle;
 use motorpool_vocab::{ModelId, PhaseView};
+use serde_json::json;
 use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::time::{Interval, MissedTickBehavior};
+
+const LOADING: &str = "x-motorpool-loading";
+const CONTENT: &str = "content";
 
 /// A reply to come.
 pub(crate) type Pending = Pin<Box<dyn Future<Output = Result<Response<ReplyBody>, Failure>> + Send>>;
@@ -31,21 +35,24 @@ pub(crate) type Pending = Pin<Box<dyn Future<Output = Result<Response<ReplyBody>
 pub(crate) enum CommitAfter {
     /// After so long.
     Time(Duration),
+    /// The same, in words that stand in the reply.
+    Content(Duration),
     /// Never: every failure is an ordinary status.
     Never,
 }
 
 impl CommitAfter {
-    /// `X-Motorpool-Loading: off | comments | <seconds>`, else the configured time.
+    /// `X-Motorpool-Loading: off | comments | content | <seconds>`, else the configured time.
     pub(crate) fn of(headers: &HeaderMap, configured: Duration) -> Result<Self, Failure> {
-        let Some(value) = headers.get("x-motorpool-loading") else { return Ok(Self::Time(configured)) };
+        let Some(value) = headers.get(LOADING) else { return Ok(Self::Time(configured)) };
         match value.to_str().unwrap_or_default() {
             "off" => Ok(Self::Never),
             "comments" => Ok(Self::Time(configured)),
+            CONTENT => Ok(Self::Content(configured)),
             text => match text.parse::<u32>() {
                 Ok(seconds) => Ok(Self::Time(Duration::from_secs(seconds.into()))),
                 Err(_) => Err(Failure::InvalidRequest {
-                    message: "`X-Motorpool-Loading` is `off`, `comments` or a number of seconds".into(),
+                    message: "`X-Motorpool-Loading` is `off`, `comments`, `content` or a number of seconds".into(),
                     param: None,
                 }),
             },
@@ -53,13 +60,27 @@ impl CommitAfter {
     }
 }
 
+/// Refuses words in the reply where it has no place for them: who asked for those would take anything else for silence.
+pub(crate) fn check_content(headers: &HeaderMap, has_place: bool) -> Result<(), Failure> {
+    if has_place || headers.get(LOADING).is_none_or(|value| value != CONTENT) {
+        return Ok(());
+    }
+    let message =
+        "`X-Motorpool-Loading: content` is for streams of `/v1/chat/completions`; `comments` is for all streams";
+    Err(Failure::InvalidRequest { message: message.into(), param: None })
+}
+
 /// The reply if it comes in time; else a stream that begins with comments.
 pub(crate) async fn within(mut reply: Pending, after: CommitAfter, told: Told) -> Result<Response<ReplyBody>, Failure> {
-    let CommitAfter::Time(after) = after else { return reply.await };
+    let (after, words) = match after {
+        CommitAfter::Never => return reply.await,
+        CommitAfter::Time(after) => (after, Words::Aside),
+        CommitAfter::Content(after) => (after, Words::Content),
+    };
     if let Ok(result) = tokio::time::timeout(after, reply.as_mut()).await {
         return result;
     }
-    let mut response = Response::new(Waiting::new(reply, told).boxed_unsync());
+    let mut response = Response::new(Waiting::new(reply, told, words).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     write_stream_headers(headers);
@@ -82,24 +103,46 @@ pub(crate) struct Told {
     pub(crate) recorder: Recorder,
 }
 
+/// Where a waiting client reads that it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Words {
+    /// Beside the reply: people do not see it.
+    Aside,
+    /// As the beginning of a chat's reply: they do.
+    Content,
+}
+
 impl Told {
-    fn sign_of_life(&self) -> Bytes {
+    fn sign_of_life(&self, words: Words) -> Bytes {
         match self.caller.family.traits().commit {
+            _ if words == Words::Content => self.content(),
             Commit::Ping => Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n"),
             Commit::Comment | Commit::Nothing => self.comment(),
         }
     }
 
     fn comment(&self) -> Bytes {
+        format!(": {}\n\n", self.progress()).into()
+    }
+
+    /// A piece of the reply, as the engine's own pieces are.
+    fn content(&self) -> Bytes {
+        let delta = json!({ "role": "assistant", "content": format!("[{}]\n", self.progress()) });
+        let piece = json!({
+            "id": &*self.caller.request, "object": "chat.completion.chunk", "created": seconds_since_1970(),
+            "model": self.model.as_ref().map_or("", ModelId::as_str),
+            "choices": [{ "index": 0, "delta": delta, "finish_reason": null }],
+        });
+        format!("data: {piece}\n\n").into()
+    }
+
+    fn progress(&self) -> String {
         let snapshot = self.handle.snapshot();
         let progress = snapshot.entries.iter().find_map(|entry| match entry.phase {
             PhaseView::Starting { progress } if Some(entry.key.model()) == self.model.as_ref() => progress,
             _ => None,
         });
-        match progress {
-            Some(per_mille) => format!(": loading {} %\n\n", per_mille / 10).into(),
-            None => Bytes::from_static(b": loading\n\n"),
-        }
+        progress.map_or("loading".to_owned(), |per_mille| format!("loading {} %", per_mille / 10))
     }
 }
 
@@ -108,6 +151,7 @@ struct Waiting {
     state: State,
     comments: Interval,
     told: Told,
+    words: Words,
 }
 
 enum State {
@@ -119,10 +163,10 @@ enum State {
 }
 
 impl Waiting {
-    fn new(reply: Pending, told: Told) -> Self {
+    fn new(reply: Pending, told: Told, words: Words) -> Self {
         let mut comments = tokio::time::interval(COMMENT_EVERY);
         comments.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { state: State::Waits(reply), comments, told }
+        Self { state: State::Waits(reply), comments, told, words }
     }
 
     fn begin(&mut self, response: Response<ReplyBody>) {
@@ -136,6 +180,10 @@ impl Waiting {
     }
 }
 
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 /// Whether these headers announce a stream of events.
 pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"text/event-stream"))
@@ -145,8 +193,15 @@ pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
 /// without line ends is one data line; one with them is as many.
 async fn as_event(response: Response<ReplyBody>, caller: Caller) -> Bytes {
     let status = response.status();
-    let Ok(document) = response.into_body().collect().await else { return Bytes::new() };
-    let document = document.to_bytes();
+    let mut body = response.into_body();
+    let mut document = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            // What has come of it may be no document.
+            return Failure::of_engine(status, &document).event(&caller, 0);
+        };
+        document.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
     if caller.family.traits().stream != StreamError::Data {
         return Failure::of_engine(status, &document).event(&caller, 0);
     }
@@ -171,11 +226,11 @@ impl Body for Waiting {
                     }
                     Poll::Ready(Err(failure)) => {
                         self.told.recorder.failed(&failure);
-                        failure.event(&self.told.caller, 0)
+                        failure.seen_with(self.told.recorder.sight()).event(&self.told.caller, 0)
                     }
                     Poll::Pending => {
                         ready!(self.comments.poll_tick(cx));
-                        return Poll::Ready(Some(Ok(Frame::data(self.told.sign_of_life()))));
+                        return Poll::Ready(Some(Ok(Frame::data(self.told.sign_of_life(self.words)))));
                     }
                 },
             };

@@ -109,18 +109,6 @@ fn failed_with(entry: &EntryView) -> Option<&'static str> {
     entry.last_exit.as_ref()?.class.map(motorpool_vocab::FailureClass::as_str)
 }
 
-/// What llama-server's router says of itself.
-#[derive(Serialize)]
-pub(crate) struct Properties {
-    role: &'static str,
-    max_instances: usize,
-}
-
-/// What is answered to who asks for properties and names no model.
-pub(crate) fn properties(context: &Context) -> Properties {
-    Properties { role: "router", max_instances: context.catalog.models().count() }
-}
-
 /// Every model that whoever asks may use, ours first.
 pub(crate) fn list(context: &Context, rights: Option<&Rights>) -> List {
     let snapshot = context.handle.snapshot();

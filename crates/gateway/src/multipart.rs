@@ -102,6 +102,13 @@ impl FormScan {
         self.named.as_ref()
     }
 
+    /// How many bytes of the form came before anything that may still be, or belong to, the name of its model.
+    pub fn n_settled(&self) -> u64 {
+        let at = if self.at == At::Model { self.value_at } else { self.held_at };
+        // The line's end before the first boundary is ours.
+        at.saturating_sub(2)
+    }
+
     /// Takes the next chunk. After an error the scan is of no further use.
     pub fn feed(&mut self, chunk: &[u8]) -> Result<(), FormError> {
         self.held.extend_from_slice(chunk);

@@ -48,7 +48,7 @@ pub(crate) fn check_with_key(uri: &Uri, headers: &HeaderMap, area: Area, allowed
 }
 
 /// A name that anybody could have pointed at us is refused. `None`: HTTP/1.0 without `Host`.
-fn check_host(uri: &Uri, headers: &HeaderMap, allowed: &Allowed) -> Result<Option<Authority>, Failure> {
+pub(crate) fn check_host(uri: &Uri, headers: &HeaderMap, allowed: &Allowed) -> Result<Option<Authority>, Failure> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let named = hosts.next();
     if hosts.next().is_some() {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(crate) struct RawPath<'a> {
     /// The model.
     pub(crate) model: Arc<Model>,
+    /// As it is named there.
+    pub(crate) name: String,
     /// The engine's own path, `/` first.
     pub(crate) path: &'a str,
 }
@@ -30,7 +32,8 @@ pub(crate) fn take_apart<'a>(catalog: &Catalog, rest: &'a str) -> Result<RawPath
         (end, Arc::clone(catalog.resolve(&decoded(&rest[..end]))?))
     };
     let path = &rest[end..];
-    Ok(RawPath { model, path: if path.is_empty() { "/" } else { path } })
+    let name = decoded(&rest[..end]);
+    Ok(RawPath { model, name, path: if path.is_empty() { "/" } else { path } })
 }
 
 /// What a model must be for to be asked this path of llama-server's; `None` where any model answers, or is not known.

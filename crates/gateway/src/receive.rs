@@ -9,7 +9,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use motorpool_catalog::{Capability, Model};
 use motorpool_pool::Refusal;
@@ -86,10 +86,20 @@ pub(crate) async fn receive(
 
 /// The body of a call that names a model, and no more.
 pub(crate) async fn receive_small(context: &Context, body: Incoming) -> Result<Bytes, Failure> {
-    let whole = Limited::new(body, SMALL_BYTES).collect();
+    receive_within(context, body, SMALL_BYTES).await
+}
+
+/// A body that nobody needs long to send, and that is held in memory.
+pub(crate) async fn receive_within<B>(context: &Context, body: B, limit: usize) -> Result<Bytes, Failure>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let whole = Limited::new(body, limit).collect();
     match tokio::time::timeout(context.settings.limits.write_stall, whole).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(_)) => Err(broken_off("the body broke off, or is longer than a name")),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Failure::CallTooLarge { limit }),
+        Ok(Err(_)) => Err(broken_off("the body broke off")),
         Err(_) => Err(broken_off("the body stopped arriving")),
     }
 }
@@ -111,7 +121,7 @@ fn load(context: &Arc<Context>, name: &str, expected: &Expected<'_>) -> Result<O
         return Ok(None);
     }
     let model = context.choose([name])?;
-    expected.asker.check_model(&model)?;
+    expected.asker.check_model(&model, Some(name))?;
     check_purpose(&model, expected.purpose)?;
     let Some(ask) = expected.asker.ask_early(model.id.clone()) else { return Ok(None) };
     let context = Arc::clone(context);
@@ -166,7 +176,8 @@ async fn refused(loading: &mut Option<Loading>) -> Refusal {
 pub(crate) fn check_coding(headers: &HeaderMap, form: Form) -> Result<(), Failure> {
     let says =
         |name, text: &[u8]| headers.get(name).is_some_and(|v| v.as_bytes().to_ascii_lowercase().starts_with(text));
-    if headers.contains_key(header::CONTENT_ENCODING) && !says(header::CONTENT_ENCODING, b"identity") {
+    let codings = headers.get_all(header::CONTENT_ENCODING).iter().flat_map(|v| v.as_bytes().split(|b| *b == b','));
+    if codings.map(<[u8]>::trim_ascii).any(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
         return Err(Failure::UnsupportedMedia("bodies are read as they are: no `Content-Encoding`"));
     }
     if form == Form::Routed && says(header::CONTENT_TYPE, b"multipart/") {

@@ -119,6 +119,8 @@ pub(crate) struct Terms {
 struct Events {
     n: u64,
     after_lf: bool,
+    /// The last bytes, as many as tell whether an event has ended with them.
+    tail: Vec<u8>,
 }
 
 impl Events {
@@ -128,8 +130,24 @@ impl Events {
             self.n += u64::from(before);
         }
         self.after_lf = bytes.last().map_or(self.after_lf, |last| *last == b'\n');
+        let n_old = BLANK_BYTES.saturating_sub(bytes.len()).min(self.tail.len());
+        self.tail.drain(..self.tail.len() - n_old);
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(BLANK_BYTES)..]);
+    }
+
+    /// The event that ends the stream. One that the engine left half is ended first: they are two.
+    fn last(&self, failure: &Failure, caller: &Caller) -> Bytes {
+        if self.tail.is_empty() || BLANKS.iter().any(|blank| self.tail.ends_with(blank)) {
+            return failure.event(caller, self.n);
+        }
+        [b"\n\n", &*failure.event(caller, self.n + 1)].concat().into()
     }
 }
+
+/// Behind an event, its last line's end included.
+const BLANKS: [&[u8]; 2] = [b"\n\n", b"\n\r\n"];
+/// The longest of them.
+const BLANK_BYTES: usize = 3;
 
 enum State {
     Flowing(Inflow),
@@ -282,7 +300,7 @@ impl Body for Relay {
                 self.tap.recorder().failed(&failure);
                 self.end();
                 return Poll::Ready(Some(match &self.manner {
-                    Manner::Events(caller) => Ok(Frame::data(failure.event(caller, self.events.n))),
+                    Manner::Events(caller) => Ok(Frame::data(self.events.last(&failure, caller))),
                     Manner::Bytes => Err(failure.into()),
                 }));
             }

@@ -92,7 +92,7 @@ const TRANSCRIPTION: Option<Capability> = Some(Capability::Transcription);
 const IMAGES: Option<Capability> = Some(Capability::Images);
 
 /// The paths that models answer. All take POST and a JSON object, and reach the engine as they are spelt.
-const SERVED: &[Served] = &[
+pub(crate) const SERVED: &[Served] = &[
     row("/v1/chat/completions", Family::OpenAi, CHAT, Way::Assembled(Kind::Chat)),
     row("/v1/completions", Family::OpenAi, CHAT, Way::Assembled(Kind::Text)),
     row("/v1/embeddings", Family::OpenAi, EMBEDDINGS, Way::Whole),
@@ -184,6 +184,9 @@ const NOT_OFFERED: &[&str] = &[
     "/v1/videos",
 ];
 
+/// Under these paths lies what such servers keep for their clients.
+const STORED: &[&str] = &["/v1/chat/completions/", "/v1/messages/"];
+
 /// The row of `path`, if a model answers it.
 pub(crate) fn served_at(path: &str) -> Option<&'static Served> {
     SERVED.iter().find(|served| served.path == path)
@@ -217,7 +220,7 @@ fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
             if let Some(rest) = path.strip_prefix(motorpool_dashboard::FOLDER) {
                 return Some((Route::Asset(rest), GET));
             }
-            if let Some(name) = path.strip_prefix("/v1/models/") {
+            if let Some(name) = path.strip_prefix("/v1/models/").filter(|name| !name.is_empty()) {
                 return Some((Route::Model(name), GET));
             }
             if let Some(rest) = path.strip_prefix("/m/").or_else(|| path.strip_prefix("/upstream/")) {
@@ -226,7 +229,7 @@ fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
             if let Some(name) = path.strip_prefix("/api/models/unload/") {
                 return Some((Route::Control(Control::UnloadNamed(Some(name))), POST));
             }
-            if let Some(name) = path.strip_prefix("/logs/stream/") {
+            if let Some(name) = path.strip_prefix("/logs/stream/").filter(|name| !name.is_empty()) {
                 return Some((Route::Control(Control::Follow(Some(name))), GET));
             }
             return path.starts_with("/api/motorpool/v1/").then_some((Route::Management, ANY));
@@ -252,7 +255,8 @@ pub(crate) fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Fai
 }
 
 fn nothing_at(path: &str) -> Failure {
-    if NOT_OFFERED.iter().any(|known| is_part_of(path, known)) {
+    let is_stored = |known: &&str| path.strip_prefix(known).is_some_and(|rest| !rest.is_empty());
+    if NOT_OFFERED.iter().any(|known| is_part_of(path, known)) || STORED.iter().any(is_stored) {
         return Failure::NotSupported("this part of the API");
     }
     let hint = if path.starts_with("/v1/v1/") {
@@ -298,6 +302,8 @@ mod tests {
             ("GET", "/v1/models", Ok("Models")),
             ("HEAD", "/v1/models", Ok("Models")),
             ("GET", "/v1/models/org/m", Ok("Model(\"org/m\")")),
+            ("GET", "/v1/models/", Err("not_found")),
+            ("GET", "/logs/stream/", Err("not_found")),
             ("GET", "/health", Ok("Health")),
             ("GET", "/ready", Ok("Ready")),
             ("HEAD", "/metrics", Ok("Metrics")),
@@ -341,6 +347,9 @@ mod tests {
             ("POST", "/v1/audio/speech", Ok("OpenAi Whole")),
             ("POST", "/v1/audio/transcriptions", Ok("OpenAi Form")),
             ("POST", "/v1/audio/voices", Err("not_supported")),
+            ("GET", "/v1/chat/completions/chatcmpl-1", Err("not_supported")),
+            ("POST", "/v1/messages/batches", Err("not_supported")),
+            ("GET", "/v1/messages/batches/1/results", Err("not_supported")),
             ("GET", "/v1/responsesque", Err("not_found")),
             ("GET", "/v1/chat/completions/", Err("not_found")),
             ("GET", "/api/motorpool/v2/status", Err("not_found")),

@@ -1,19 +1,21 @@
 //! One request, from its head to its response: rules, route, answer, and what every response carries.
 use crate::{
+    asker::not_there,
     body::{ReplyBody, boxed, empty, full},
     context::Context,
     control::control,
+    discretion::Sight,
     errors::Failure,
     family::Caller,
     headers,
     inference::{by_form, by_path, by_table},
-    keys::{NOT_ITS_MODEL, Place, Rights, Visitor},
+    keys::{Place, Rights, Visitor},
     metrics, models,
     need::area_of,
     ollama,
     origin::{self, Asker},
     outside::{self, Chosen},
-    page, raw,
+    page, properties, raw,
     route::{Route, Way, family_of, route},
     usage::{Recorder, watched},
 };
@@ -58,6 +60,7 @@ impl Service {
             Door::Control => Ok(Asker::Direct),
             Door::Address(visitor) => self.let_in(&mut request, visitor),
         };
+        let rights = request.extensions().get::<Rights>().cloned();
         let (asker, answer) = match asker {
             Ok(asker) => {
                 let answer = self.answer(door, request, (&id, &asker)).await;
@@ -66,6 +69,7 @@ impl Service {
             Err(failure) => (Asker::Direct, Err(failure)),
         };
         let mut response = answer.unwrap_or_else(|failure| {
+            let failure = failure.seen_with(Sight::of(rights.as_ref())).within(rights.as_ref(), &self.context);
             let request = id.to_str().unwrap_or_default().into();
             failed(&failure, &Caller { family: family_of(&path), request })
         });
@@ -74,19 +78,35 @@ impl Service {
     }
 
     /// Who asks over an address. A valid key stands for the name and the proxy that it came by; a page's origin is told in
-    /// any case. Whether we live is everybody's to ask, and a page asks what it may send before it shows a key.
+    /// any case, before its key is looked at. Whether we live is everybody's to ask, and a page asks what it may send before
+    /// it shows a key, through whatever proxy it will show it.
     fn let_in(&self, request: &mut Request<Incoming>, visitor: Visitor) -> Result<Asker, Failure> {
         let (path, headers, allowed) = (request.uri().path(), request.headers(), &self.context.settings.allowed);
         if page::is_asked(request) {
             return page::let_in(request, allowed);
         }
-        let is_open = matches!(path, "/health" | "/ready") || request.method() == Method::OPTIONS;
-        let rights = if is_open { None } else { self.context.keys.admit(headers, visitor, Instant::now())? };
-        let Some(rights) = rights else { return origin::check(request.uri(), headers, area_of(path), allowed) };
-        let asker = origin::check_with_key(request.uri(), headers, area_of(path), allowed)?;
+        let by_origin = origin::check_with_key(request.uri(), headers, area_of(path), allowed)?;
+        let asks_first = request.method() == Method::OPTIONS;
+        let is_open = asks_first || matches!(path, "/health" | "/v1/health" | "/ready");
+        let is_preflight = asks_first && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+        if is_preflight && matches!(by_origin, Asker::Page(_)) {
+            return Ok(by_origin);
+        }
+        let rights = match self.context.keys.admit(headers, visitor, Instant::now()) {
+            Ok(Some(rights)) => rights,
+            Ok(None) => return origin::check(request.uri(), headers, area_of(path), allowed),
+            Err(_) if is_open => return origin::check(request.uri(), headers, area_of(path), allowed),
+            Err(failure) => {
+                origin::check_host(request.uri(), headers, allowed)?;
+                return Err(failure);
+            }
+        };
+        if is_open {
+            return Ok(by_origin);
+        }
         rights.check(request.method(), path, headers)?;
         request.extensions_mut().insert(rights);
-        Ok(asker)
+        Ok(by_origin)
     }
 
     async fn answer(
@@ -112,7 +132,7 @@ impl Service {
             Route::Root if page::wants_page(request.headers()) => Ok(page::document(request.headers())),
             Route::Root => Ok(root()),
             Route::Asset(path) => page::asset(path, request.headers()),
-            Route::Properties => Ok(json(StatusCode::OK, &models::properties(context))),
+            Route::Properties => properties::answer(context, request.extensions().get(), request.uri().query()).await,
             Route::Models => Ok(json(StatusCode::OK, &models::list(context, request.extensions().get()))),
             Route::Model(name) => {
                 let name = raw::decoded(name);
@@ -123,7 +143,7 @@ impl Service {
                     Chosen::Foreign(foreign) if may_use_any(&request, &foreign.names(context)) => {
                         outside::row(context, &foreign, &name)
                     }
-                    _ => return Err(Failure::NotAllowed(NOT_ITS_MODEL)),
+                    _ => return Err(not_there(Some(&name))),
                 };
                 Ok(json(StatusCode::OK, &row))
             }
@@ -149,7 +169,7 @@ impl Service {
         A: Future<Output = Result<Response<ReplyBody>, Failure>> + Send + 'a,
     {
         let recorder = Recorder::new(Arc::clone(&self.context.sink), id, request.uri().path());
-        recorder.is_by(request.extensions().get::<Rights>().map(Rights::name));
+        recorder.is_by(request.extensions().get());
         request.extensions_mut().insert(recorder.clone());
         let answered = match place_of(&request) {
             Ok(place) => {
@@ -250,9 +270,14 @@ fn options(allow: &'static str, request: &HeaderMap, asker: &Asker) -> Response<
     response
 }
 
-fn write_common_headers(headers: &mut HeaderMap, id: &HeaderValue, asker: Asker) {
+/// Which request this answers.
+pub(crate) fn name_request(headers: &mut HeaderMap, id: &HeaderValue) {
     headers.insert("x-request-id", id.clone());
     headers.insert("request-id", id.clone());
+}
+
+fn write_common_headers(headers: &mut HeaderMap, id: &HeaderValue, asker: Asker) {
+    name_request(headers, id);
     if let Asker::Page(origin) = asker {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.append(header::VARY, HeaderValue::from_static("origin"));

@@ -17,6 +17,7 @@ mod bounds;
 mod control;
 mod families;
 mod forms;
+mod gone;
 mod ollama;
 mod page;
 mod records;
@@ -208,6 +209,20 @@ async fn an_engines_refusal_goes_through_and_is_always_json() {
     let reply = server.post(CHAT, "", &json!({"model":"m"})).await;
     assert_eq!((reply.status, reply.code()), (500, json!("engine_error")));
     assert!(reply.body.contains(": proxy error"), "{reply:?}");
+
+    for path in ["/completion", "/m/m/completion"] {
+        engine.text(500, "<html>gone</html>");
+        let reply = server.post(path, "", &json!({"model":"m"})).await;
+        let error = &reply.json()["error"];
+        assert_eq!(
+            (reply.status, &error["code"], &error["type"]),
+            (500, &json!(500), &json!("server_error")),
+            "{reply:?}"
+        );
+        engine.json(400, told);
+        let reply = server.post(path, "", &json!({"model":"m"})).await;
+        assert_eq!((reply.status, reply.body.as_str()), (400, told), "its own words stay");
+    }
 }
 
 #[tokio::test]
@@ -225,6 +240,23 @@ async fn what_cannot_be_is_said_in_the_callers_shape() {
             server.post(CHAT, "content-encoding: gzip\r\n", &json!({"model":"m"})).await,
             415,
             json!("unsupported_media_type"),
+        ),
+        (
+            server.post(CHAT, "content-encoding: identity, gzip\r\n", &json!({"model":"m"})).await,
+            415,
+            json!("unsupported_media_type"),
+        ),
+        (
+            server.post(CHAT, "content-encoding: identity\r\ncontent-encoding: br\r\n", &json!({"model":"m"})).await,
+            415,
+            json!("unsupported_media_type"),
+        ),
+        (server.get("/v1/models/", "").await, 404, json!("not_found")),
+        (server.get("/logs/stream/", "").await, 404, json!(404)),
+        (
+            server.post_text("/api/motorpool/v1/plan", "", &"x".repeat((1 << 20) + 1)).await,
+            413,
+            json!("body_too_large"),
         ),
         (
             server.post(CHAT, "origin: https://evil.example\r\n", &json!({"model":"m"})).await,
@@ -400,6 +432,14 @@ async fn malformed_requests_are_refused_and_http_2_in_words() {
     let engine = Engine::start();
     let server = Server::start(&Pool::of(&engine), |_| {}).await;
     let both = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n";
+    let padded = |length: &str| {
+        let hidden = "GET /ready HTTP/1.1\r\nhost: x\r\n\r\n";
+        format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length:{length}{}\r\n\r\n{hidden}", hidden.len())
+    };
+    for length in [" ".repeat(60), "0".repeat(80)] {
+        let answers = server.raw(&padded(&length)).await;
+        assert_eq!((Reply::of(&answers).status, answers.matches("HTTP/1.1 ").count()), (400, 1), "{answers}");
+    }
     for request in
         [both, "GET /health HTTP/1.1\nhost: localhost\n\n", "GET /health HTTP/1.1\r\nhost: localhost\r\n x: y\r\n\r\n"]
     {
@@ -470,4 +510,39 @@ async fn a_connection_past_the_limit_is_told_so() {
     held.read_exact(&mut byte).await.expect("it answers");
     let reply = server.get("/health", "").await;
     assert_eq!((reply.status, reply.code()), (503, json!("overloaded")));
+    let full = server.post("/v1/messages", "", &json!({})).await.json();
+    assert_eq!((&full["type"], &full["error"]["type"]), (&json!("error"), &json!("overloaded_error")), "{full}");
+    assert!(full["request_id"].as_str().is_some_and(|id| id.starts_with("req_")), "{full}");
+    assert!(server.post("/api/chat", "", &json!({})).await.json()["error"].is_string());
+    assert_eq!(server.post("/completion", "", &json!({})).await.code(), 503);
+}
+
+#[tokio::test]
+async fn our_own_interface_is_described_as_it_is() {
+    let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
+    let document = server.get("/api/motorpool/v1/openapi.json", "").await.json();
+    let paths = document["paths"].as_object().expect("paths");
+    for wanted in ["/api/motorpool/v1/status", "/api/motorpool/v1/engines/{key}/logs", CHAT, "/api/chat"] {
+        assert!(paths.contains_key(wanted), "{wanted}");
+    }
+    for (path, methods) in paths {
+        for verb in methods.as_object().expect("methods").keys() {
+            let (other, allow) =
+                if verb == "get" { ("POST", "allow: get, head, options") } else { ("GET", "allow: post, options") };
+            for other in [other, "PUT"] {
+                let path = path.replace("{id}", "m").replace("{key}", "llama-server:m:0");
+                let request = format!(
+                    "{other} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+                );
+                let reply = Reply::of(&server.raw(&request).await);
+                assert_eq!(reply.status, 405, "{other} {path}: {reply:?}");
+                assert!(reply.head.contains(allow), "{other} {path}: {reply:?}");
+            }
+        }
+    }
+    let budget = server.get("/api/motorpool/v1/budget", "").await.json();
+    assert_eq!(budget, server.get("/api/motorpool/v1/status", "").await.json()["pool"]);
+    for (query, status) in [("", 400), ("?model=none", 404)] {
+        assert_eq!(server.get(&format!("/api/motorpool/v1/explain{query}"), "").await.status, status, "{query}");
+    }
 }

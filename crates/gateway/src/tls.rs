@@ -11,6 +11,7 @@
 //!   largest message.
 //! * Files are read where it may block, one look at a time, and whoever does not begin it is served by what is there.
 //! * Files that cannot be used leave what was read before in its place, and that is logged once.
+use crate::wire::Socket;
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -161,7 +162,7 @@ impl Certificates {
                 byte if byte.is_ascii_uppercase() => return Ok(Some(Greeted::Plain(stream))),
                 _ => return Ok(None),
             }
-            let accepted = TlsAcceptor::from(self.config().await).accept(stream).await?;
+            let accepted = TlsAcceptor::from(self.config().await).accept(Socket::from(stream)).await?;
             Ok(Some(Greeted::Encrypted(Box::new(accepted))))
         };
         match tokio::time::timeout(HANDSHAKE_WITHIN, greeting).await {
@@ -179,7 +180,7 @@ impl Certificates {
 /// How a connection to an encrypted address begins.
 #[derive(Debug)]
 pub(crate) enum Greeted {
-    Encrypted(Box<TlsStream<TcpStream>>),
+    Encrypted(Box<TlsStream<Socket>>),
     /// Its client speaks HTTP without encryption.
     Plain(TcpStream),
 }

@@ -1,5 +1,6 @@
 //! A form with files on its way to an engine: what came before its model was known waits in the spool, the rest passes as it
-//! comes.
+//! comes. One whose model is known by a header passes from its first byte on; the name in it, if one is, must mean that model,
+//! and is replaced as it passes.
 //!
 //! So such a request is sent once: what has passed cannot be sent again. Its lease begins when its model is known, since
 //! an upload that nobody takes would have to be held. While the rest still comes, the engine waits for the client: each
@@ -12,11 +13,11 @@ use crate::{
     retain::{Intake, Replay, Retained},
     splice::Splice,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use motorpool_vocab::Gate;
+use motorpool_vocab::{Gate, ModelId};
 use std::{
     future::Future,
     pin::Pin,
@@ -57,6 +58,17 @@ struct Rest {
     stalled: Option<Pin<Box<Sleep>>>,
     broken: Arc<OnceLock<Failure>>,
     ended: Arc<AtomicBool>,
+    rename: Option<Rename>,
+}
+
+/// The name in a form whose model was known before, until it has come.
+#[derive(Debug)]
+struct Rename {
+    context: Arc<Context>,
+    to: ModelId,
+    /// What may be the name, or belongs to it.
+    held: BytesMut,
+    n_passed: u64,
 }
 
 /// The form as the engine reads it.
@@ -67,13 +79,18 @@ struct Passing {
     gate: Arc<Gate>,
 }
 
-/// Reads until the model is named.
-pub(crate) async fn begin(context: &Context, boundary: &str, mut incoming: Incoming) -> Result<Begun, Failure> {
+/// Reads until the model is named, if it is not `known`.
+pub(crate) async fn begin(
+    context: &Arc<Context>,
+    boundary: &str,
+    mut incoming: Incoming,
+    known: Option<&ModelId>,
+) -> Result<Begun, Failure> {
     let mut intake: Intake = context.bodies.intake(incoming.size_hint().exact())?;
     let mut scan = FormScan::new(boundary);
     let limits = &context.settings.limits;
     let mut n_held = 0;
-    while scan.named().is_none() {
+    while known.is_none() && scan.named().is_none() {
         let frame = tokio::time::timeout(limits.write_stall, incoming.frame()).await;
         let frame = frame.map_err(|_| refused("the form stopped arriving"))?;
         let Some(frame) = frame else {
@@ -89,7 +106,10 @@ pub(crate) async fn begin(context: &Context, boundary: &str, mut incoming: Incom
     let named = scan.named().cloned();
     let limit = limits.body.get();
     let ended = Arc::new(AtomicBool::new(incoming.is_end_stream()));
+    let rename =
+        |to: &ModelId| Rename { context: Arc::clone(context), to: to.clone(), held: BytesMut::new(), n_passed: 0 };
     let rest = Rest {
+        rename: known.map(rename),
         incoming,
         scan,
         room: limit.saturating_sub(n_held),
@@ -151,7 +171,12 @@ impl Rest {
             self.ended.store(true, Ordering::Relaxed);
         }
         Poll::Ready(match frame {
-            None => self.scan.finish().err().map(|error| Err(failure_of(error))),
+            None => match self.scan.finish() {
+                Ok(()) => {
+                    self.rename.take().map(|rename| Ok(rename.held.freeze())).filter(|rest| *rest != Ok(Bytes::new()))
+                }
+                Err(error) => Some(Err(failure_of(error))),
+            },
             Some(Err(_)) => Some(Err(refused("the form broke off"))),
             Some(Ok(frame)) => Some(self.take(frame.into_data().unwrap_or_default())),
         })
@@ -161,7 +186,37 @@ impl Rest {
         let too_long = Failure::BodyTooLarge { limit: self.limit };
         self.room = self.room.checked_sub(bytes.len() as u64).ok_or(too_long)?;
         self.scan.feed(&bytes).map_err(failure_of)?;
-        Ok(bytes)
+        let Some(rename) = &mut self.rename else { return Ok(bytes) };
+        rename.held.extend_from_slice(&bytes);
+        let Some(named) = self.scan.named() else { return Ok(rename.pass_to(self.scan.n_settled())) };
+        let whole = rename.replace(named);
+        self.rename = None;
+        whole
+    }
+
+    /// Whether the client has sent all of it, and nothing is held back.
+    fn is_at_end(&self) -> bool {
+        self.incoming.is_end_stream() && self.rename.as_ref().is_none_or(|rename| rename.held.is_empty())
+    }
+}
+
+impl Rename {
+    fn pass_to(&mut self, n_settled: u64) -> Bytes {
+        let n = n_settled.saturating_sub(self.n_passed);
+        let n = usize::try_from(n).map_or(self.held.len(), |n| n.min(self.held.len()));
+        self.n_passed += n as u64;
+        self.held.split_to(n).freeze()
+    }
+
+    /// All that is held, with the name that the engine knows.
+    fn replace(&mut self, named: &Named) -> Result<Bytes, Failure> {
+        self.context.choose([self.to.as_str(), named.model.as_str()])?;
+        let mut whole = BytesMut::from(&*self.pass_to(named.at.start));
+        whole.extend_from_slice(self.to.as_str().as_bytes());
+        self.pass_to(named.at.end);
+        whole.extend_from_slice(&self.held);
+        self.held.clear();
+        Ok(whole.freeze())
     }
 }
 
@@ -175,26 +230,33 @@ impl Body for Passing {
             return Poll::Ready(Some(frame.map_err(Into::into)));
         }
         let Some(rest) = &mut passing.rest else { return Poll::Ready(None) };
-        match ready!(rest.poll(cx)) {
-            None => Poll::Ready(None),
-            Some(Ok(bytes)) => {
-                passing.gate.vital().moved();
-                Poll::Ready(Some(Ok(Frame::data(bytes))))
-            }
-            Some(Err(failure)) => {
-                let _ = rest.broken.set(failure.clone());
-                Poll::Ready(Some(Err(failure.into())))
-            }
+        loop {
+            return match ready!(rest.poll(cx)) {
+                None => Poll::Ready(None),
+                Some(Ok(bytes)) => {
+                    passing.gate.vital().moved();
+                    if bytes.is_empty() {
+                        continue;
+                    }
+                    Poll::Ready(Some(Ok(Frame::data(bytes))))
+                }
+                Some(Err(failure)) => {
+                    let _ = rest.broken.set(failure.clone());
+                    Poll::Ready(Some(Err(failure.into())))
+                }
+            };
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.held.is_end_stream() && self.rest.as_ref().is_none_or(|rest| rest.incoming.is_end_stream())
+        self.held.is_end_stream() && self.rest.as_ref().is_none_or(Rest::is_at_end)
     }
 
     fn size_hint(&self) -> SizeHint {
         let held = self.held.size_hint().exact();
-        let rest = self.rest.as_ref().map_or(Some(0), |rest| rest.incoming.size_hint().exact());
+        // How long the engine's name for the model is beside the client's, nobody knows before that has come.
+        let known = |rest: &Rest| rest.incoming.size_hint().exact().filter(|_| rest.rename.is_none());
+        let rest = self.rest.as_ref().map_or(Some(0), known);
         match (held, rest) {
             (Some(held), Some(rest)) => SizeHint::with_exact(held + rest),
             _ => SizeHint::default(),

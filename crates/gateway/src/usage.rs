@@ -15,9 +15,9 @@ mod tap;
 mod tests;
 mod watched;
 
-use crate::errors::Failure;
+use crate::{discretion::Sight, errors::Failure, keys::Rights};
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 use tokio::sync::mpsc;
@@ -87,6 +87,7 @@ struct Draft {
     began: Instant,
     record: Mutex<UsageRecord>,
     sink: Arc<Sink>,
+    sight: OnceLock<Sight>,
 }
 
 impl Recorder {
@@ -103,7 +104,7 @@ impl Recorder {
             took: Duration::ZERO,
             outcome: Outcome::Aborted,
         };
-        Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), sink }))
+        Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), sink, sight: OnceLock::new() }))
     }
 
     /// The request's id.
@@ -115,8 +116,15 @@ impl Recorder {
         change(&mut self.0.record.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(crate) fn is_by(&self, key: Option<Arc<str>>) {
-        self.write(|record| record.key = key);
+    /// It came with these rights.
+    pub(crate) fn is_by(&self, rights: Option<&Rights>) {
+        let _ = self.0.sight.set(Sight::of(rights));
+        self.write(|record| record.key = rights.map(Rights::name));
+    }
+
+    /// How much its client may be told.
+    pub(crate) fn sight(&self) -> Sight {
+        self.0.sight.get().copied().unwrap_or_default()
     }
 
     pub(crate) fn is_for(&self, model: &str) {

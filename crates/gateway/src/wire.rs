@@ -1,8 +1,10 @@
 //! A client's connection under hyper: what is malformed is refused before it is parsed, and a client that reads nothing
 //! is gone.
 mod guard;
+mod socket;
 
 use guard::Guard;
+pub(crate) use socket::Socket;
 use std::{
     future::Future,
     io,

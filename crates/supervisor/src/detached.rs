@@ -2,7 +2,7 @@
 //! [`Detached`], and the test answers.
 use crate::{
     Lease, PoolHandle,
-    handle::{Post, Shared, open_handle},
+    handle::{Post, Shared, Warm, open_handle},
 };
 use motorpool_pool::{Ask, Denial, Grant, Input, Refusal, RequestId};
 use motorpool_vocab::{EngineKey, ExitRecord, Snapshot};
@@ -101,6 +101,13 @@ impl Detached {
     /// How a child ended.
     pub fn remember(&self, exit: ExitRecord) {
         self.shared.remember(exit);
+    }
+
+    /// An engine serves whom anybody may ask, and at whose gate who finds it open enters by himself.
+    pub fn serves(&self, grant: Grant) {
+        let mut warm = Warm::clone(&self.shared.warm.load());
+        warm.entry(grant.key.model().clone()).or_default().push(Arc::new(grant));
+        self.shared.warm.store(Arc::new(warm));
     }
 
     /// A build was refused.

@@ -3,10 +3,9 @@
 //! A drain is answered when it has begun: what the engine serves comes to its end, however late, and then it stops. It
 //! takes no requests until it is loaded, or its failures are reset. A restart is an unload and a load: with `drain` the
 //! engine stops after what it serves, if that is in time; with `force` at once.
-use super::{Mode, Name, Refused, Shared, key_of, mode_of, model_of, no_engine};
+use super::{Mode, Name, Refused, Shared, Whole, key_of, mode_of, model_of, no_engine};
 use crate::{context::Context, errors::Failure, refusals::was_unloaded};
 use axum::{Json, extract::State};
-use bytes::Bytes;
 use motorpool_catalog::{MOST_REPLICAS, Model};
 use motorpool_pool::Force;
 use motorpool_vocab::{EngineKey, PhaseView};
@@ -58,7 +57,7 @@ fn begin(context: &Arc<Context>, keys: Vec<EngineKey>) -> Json<Draining> {
 pub(super) async fn restart_engine(
     State(context): Shared,
     name: Name,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Json<Restarted>, Refused> {
     let (key, mode) = (key_of(name)?, mode_of(&body)?);
     known(&context, &key)?;
@@ -66,7 +65,11 @@ pub(super) async fn restart_engine(
 }
 
 /// Every engine of it that lives; none: one is started.
-pub(super) async fn restart_model(State(context): Shared, name: Name, body: Bytes) -> Result<Json<Restarted>, Refused> {
+pub(super) async fn restart_model(
+    State(context): Shared,
+    name: Name,
+    Whole(body): Whole,
+) -> Result<Json<Restarted>, Refused> {
     let (model, mode) = (model_of(&context, name)?, mode_of(&body)?);
     let snapshot = context.handle.snapshot();
     let lives = snapshot.entries.iter().filter(|e| *e.key.model() == model.id && e.phase != PhaseView::Idle);

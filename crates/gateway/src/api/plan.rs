@@ -1,10 +1,12 @@
 //! `POST /plan`: what launches would take and what would become of them, without doing anything.
 //!
 //! The command line shows the same of a machine that has no server, so [`Outlooks`] is made from the pool's values alone.
-use super::{Refused, Shared, model_of_name};
-use crate::errors::Failure;
-use axum::{Json, extract::State};
-use bytes::Bytes;
+use super::{Refused, Shared, Whole, model_of_name, wire};
+use crate::{errors::Failure, models::Standing};
+use axum::{
+    Json,
+    extract::{Query, State, rejection::QueryRejection},
+};
 use motorpool_catalog::ContextWish;
 use motorpool_pool::{Becomes, Draft, Outlook, Placement, copies};
 use motorpool_vocab::{Claim, EngineKey};
@@ -108,7 +110,7 @@ struct Layers {
     n: u32,
 }
 
-pub(super) async fn plan(State(context): Shared, body: Bytes) -> Result<Json<Outlooks>, Refused> {
+pub(super) async fn plan(State(context): Shared, Whole(body): Whole) -> Result<Json<Outlooks>, Refused> {
     let Question { models, context: wish, replicas } = serde_json::from_slice(&body).map_err(|e| {
         invalid(format!("the body is `{{\"models\":[\"…\"],\"context\":8192,\"replicas\":1}}`: {e}"), "models")
     })?;
@@ -129,6 +131,33 @@ pub(super) async fn plan(State(context): Shared, body: Bytes) -> Result<Json<Out
     };
     let models: Vec<_> = models.iter().map(model).collect::<Result<_, Failure>>()?;
     Ok(Json(Outlooks::of(&context.handle.consider(copies(&models, replicas)).await)))
+}
+
+#[derive(Deserialize)]
+pub(super) struct About {
+    model: Option<String>,
+}
+
+/// All that is known of one model: what it is, its engines with what their failures mean, and what would become of a launch.
+#[derive(Serialize)]
+pub(super) struct Explained {
+    model: wire::Model,
+    engines: Vec<wire::Engine>,
+    outlooks: Vec<Row>,
+}
+
+pub(super) async fn explain(
+    State(context): Shared,
+    query: Result<Query<About>, QueryRejection>,
+) -> Result<Json<Explained>, Refused> {
+    let Query(About { model: name }) = query.map_err(|error| invalid(error.body_text(), "model"))?;
+    let name = name.ok_or_else(|| invalid("the model is named as `?model=…`".into(), "model"))?;
+    let model = model_of_name(&context, &name)?;
+    let outlooks = Outlooks::of(&context.handle.consider(copies(&[Arc::clone(&model)], 1)).await).outlooks;
+    let snapshot = context.handle.snapshot();
+    let its = snapshot.entries.iter().filter(|entry| *entry.key.model() == model.id);
+    let engines = its.map(|entry| wire::engine(&context, entry, snapshot.at)).collect();
+    Ok(Json(Explained { model: wire::Model::of(&model, Standing::of(&model, &snapshot)), engines, outlooks }))
 }
 
 fn invalid(message: String, param: &'static str) -> Failure {

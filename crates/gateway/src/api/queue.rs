@@ -1,11 +1,10 @@
 //! Queues of the pool: who is served, who waits, and what an operator does about it; how many engines are wanted.
-use super::{Name, Refused, Shared};
+use super::{Name, Refused, Shared, Whole};
 use crate::errors::Failure;
 use axum::{
     Json,
     extract::{Path, State},
 };
-use bytes::Bytes;
 use motorpool_pool::{Answer, Direction, Reconciled, RequestId};
 use motorpool_vocab::{EntryView, Holder, Lane, LeaseView, ModelId, Now, PendingView};
 use serde::{Deserialize, Serialize};
@@ -162,7 +161,7 @@ enum Where {
     Down,
 }
 
-pub(super) async fn shift(State(context): Shared, name: Name, body: Bytes) -> Result<Json<Requeued>, Refused> {
+pub(super) async fn shift(State(context): Shared, name: Name, Whole(body): Whole) -> Result<Json<Requeued>, Refused> {
     let ticket = ticket_of(name)?;
     let wish: Wish =
         serde_json::from_slice(&body).map_err(|e| invalid(format!("the body is `{{\"direction\":\"up\"}}`: {e}")))?;
@@ -205,7 +204,7 @@ pub(super) struct Begun {
     busy: Vec<String>,
 }
 
-pub(super) async fn reconcile(State(context): Shared, body: Bytes) -> Result<Json<Begun>, Refused> {
+pub(super) async fn reconcile(State(context): Shared, Whole(body): Whole) -> Result<Json<Begun>, Refused> {
     let Targets { targets } = serde_json::from_slice(&body)
         .map_err(|e| invalid(format!("the body is `{{\"targets\":{{\"model\":2}}}}`: {e}")))?;
     let mut wanted: BTreeMap<ModelId, u32> = BTreeMap::new();

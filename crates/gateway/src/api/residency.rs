@@ -1,6 +1,6 @@
 //! `/residency`: servers that somebody else runs, as we see them; what would become of a request there; giving back; taking
 //! over what helper processes loaded.
-use super::{Refused, Shared};
+use super::{Refused, Shared, Whole};
 use crate::{
     context::Context,
     errors::Failure,
@@ -128,7 +128,7 @@ pub(super) async fn list(State(context): Shared) -> Json<Targets> {
     Json(Targets { targets: targets(&context) })
 }
 
-pub(super) async fn plan(State(context): Shared, body: Bytes) -> Result<Json<Outlook>, Refused> {
+pub(super) async fn plan(State(context): Shared, Whole(body): Whole) -> Result<Json<Outlook>, Refused> {
     let Question { model: name } = read(&body, "{\"model\":\"…\"}")?;
     let Chosen::Foreign(foreign) = context.choose_any(vec![&name]).await? else {
         let message = format!("`{name}` is a model of this server: `plan` and `explain` say what becomes of it");
@@ -139,7 +139,7 @@ pub(super) async fn plan(State(context): Shared, body: Bytes) -> Result<Json<Out
     Ok(Json(Outlook::of(foreign.outside.config.id.clone(), foreign.wire, plan)))
 }
 
-pub(super) async fn release(State(context): Shared, body: Bytes) -> Result<Json<Released>, Refused> {
+pub(super) async fn release(State(context): Shared, Whole(body): Whole) -> Result<Json<Released>, Refused> {
     let wish: Wish =
         if body.is_empty() { Wish::default() } else { read(&body, "{\"target\":\"…\",\"model\":\"…\"}")? };
     let (id, model) = meant(&context, wish)?;
@@ -170,7 +170,7 @@ pub(super) async fn release(State(context): Shared, body: Bytes) -> Result<Json<
 
 /// A helper process tells what it loaded: from now on it is ours, goes last, and is given back when we end. The server is
 /// the one of our own configuration; what that does not have is refused.
-pub(super) async fn adopt(State(context): Shared, body: Bytes) -> Result<Json<Adopted>, Refused> {
+pub(super) async fn adopt(State(context): Shared, Whole(body): Whole) -> Result<Json<Adopted>, Refused> {
     let Loaded { kind, url, model, instance } = read(&body, "{\"kind\":\"…\",\"url\":\"…\",\"model\":\"…\"}")?;
     let invalid = |e| Failure::InvalidRequest { message: format!("`url`: {e}"), param: Some("url") };
     let report = Report { kind, url: url.parse().map_err(invalid)?, model, instance };

@@ -31,7 +31,7 @@ pub(super) struct Status {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Pool {
+pub(super) struct Pool {
     budget_bytes: Option<u64>,
     automatic_budget_bytes: u64,
     /// What two or more accelerated residents may take together.
@@ -223,7 +223,7 @@ impl Status {
 }
 
 impl Pool {
-    fn of(snapshot: &Snapshot) -> Self {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
         let pool = &snapshot.pool;
         Self {
             budget_bytes: pool.budget.map(Bytes::get),

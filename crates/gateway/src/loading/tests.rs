@@ -11,6 +11,7 @@ fn the_header_says_when_a_stream_is_told_that_it_waits() {
     for (value, want) in [
         (None, Ok(CommitAfter::Time(configured))),
         (Some("comments"), Ok(CommitAfter::Time(configured))),
+        (Some("content"), Ok(CommitAfter::Content(configured))),
         (Some("off"), Ok(CommitAfter::Never)),
         (Some("0"), Ok(CommitAfter::Time(Duration::ZERO))),
         (Some("25"), Ok(CommitAfter::Time(Duration::from_secs(25)))),

@@ -3,10 +3,11 @@
 //! The names are the models' own. A tag is no part of them: `name:latest` means `name`, as everywhere here.
 use super::{Page, VERSION, lines::NDJSON, stamp::rfc3339};
 use crate::{
+    asker::not_there,
     body::{ReplyBody, boxed},
     context::Context,
     errors::Failure,
-    keys::{NOT_ITS_MODEL, Rights},
+    keys::Rights,
     models::Standing,
     pull,
     receive::receive_small,
@@ -108,7 +109,7 @@ pub(crate) async fn page(
             let name = named.model.or(named.name).unwrap_or_default();
             let model = context.choose([name.as_str()])?;
             if !may_use(&model) {
-                return Err(Failure::NotAllowed(NOT_ITS_MODEL));
+                return Err(not_there(Some(name.as_str()).filter(|name| !name.is_empty())));
             }
             if page == Page::Show {
                 return Ok(json(StatusCode::OK, &shown(context, &model)));

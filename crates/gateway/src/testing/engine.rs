@@ -95,6 +95,13 @@ impl Engine {
         self.will(Deed::Break(String::new()));
     }
 
+    /// Closes inside an error document.
+    pub(crate) fn breaks_in_document(&self, status: u16, begin: &str) {
+        self.will(Deed::Break(format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{begin}"
+        )));
+    }
+
     pub(crate) fn breaks_after(&self, parts: &[&str]) {
         self.will(Deed::Break(streamed(parts)));
     }
@@ -148,12 +155,33 @@ async fn converse(
     }
 }
 
+async fn read_chunks(stream: &mut UnixStream) -> Option<String> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            line.push(stream.read_u8().await.ok()?);
+        }
+        let size = str::from_utf8(&line).expect("text").trim();
+        let mut chunk = vec![0; usize::from_str_radix(size, 16).expect("a size") + 2];
+        stream.read_exact(&mut chunk).await.ok()?;
+        if chunk.len() == 2 {
+            return Some(String::from_utf8(body).expect("text"));
+        }
+        body.extend_from_slice(&chunk[..chunk.len() - 2]);
+    }
+}
+
 async fn read_request(stream: &mut UnixStream) -> Option<Heard> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
     }
     let head = String::from_utf8(head).expect("text").to_ascii_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        let body = read_chunks(stream).await?;
+        return Some(Heard { head, body });
+    }
     let length = head
         .split("\r\n")
         .find_map(|line| line.strip_prefix("content-length: "))

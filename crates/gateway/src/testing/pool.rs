@@ -25,6 +25,8 @@ enum Order {
     End(StopReason, FailureClass),
     /// An answer takes so long.
     Take(Duration),
+    /// The engine serves the model `m`, and has no slot free.
+    Serve,
     /// Every engine is this one, whatever the catalog says.
     Be(&'static str),
     /// From now on it does this.
@@ -93,6 +95,11 @@ impl Pool {
         self.order(Order::Be(engine));
     }
 
+    /// The engine serves the model `m`, and has no slot free.
+    pub(crate) fn serves_with_no_slot_free(&self) {
+        self.order(Order::Serve);
+    }
+
     pub(crate) fn takes(&self, time: Duration) {
         self.order(Order::Take(time));
     }
@@ -150,6 +157,7 @@ impl Keeper {
                 Some(next) = self.told.recv() => {
                     match next {
                         Order::End(reason, class) => self.detached.remember(ended(self.grant.spawn, (reason, class))),
+                        Order::Serve => self.detached.serves(Grant { gate: Arc::new(Gate::new(0)), ..self.grant.clone() }),
                         Order::Take(time) => delay = time,
                         Order::Be(next) => engine = Some(next),
                         Order::Do(next) => deed = next,

@@ -24,7 +24,8 @@ async fn a_path_that_no_engine_could_be_asked_for_is_refused_in_words() {
 async fn a_body_that_stops_arriving_is_not_awaited_for_ever() {
     let engine = Engine::start();
     let server = Server::start(&Pool::of(&engine), |_| {}).await;
-    for path in ["/models/load", "/models/unload", "/api/show", "/api/pull", CHAT] {
+    let ours = ["/api/motorpool/v1/plan", "/api/motorpool/v1/models/m/unload"];
+    for path in ["/models/load", "/models/unload", "/api/show", "/api/pull", CHAT].into_iter().chain(ours) {
         let request = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 13\r\n\r\n{{");
         let mut stream = TcpStream::connect(server.address).await.expect("it listens");
         stream.write_all(request.as_bytes()).await.expect("it reads");

@@ -61,6 +61,113 @@ async fn a_refusal_is_a_status_before_a_commit_and_the_familys_event_after_it() 
 }
 
 #[tokio::test]
+async fn an_error_stands_alone_behind_an_event_that_the_engine_left_half() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    for (path, frame) in STREAMING {
+        for half in ["data: {\"half", "data: {}\n", "data: {}\r\n"] {
+            engine.breaks_after(&["event: a\ndata: 1\n\n", half]);
+            pool.crashes(FailureClass::Killed);
+            let reply = server.post(path, ASK, &json!({"model":"m","stream":true})).await;
+            assert!(reply.body.starts_with(&format!("event: a\ndata: 1\n\n{half}\n\n{frame}{{")), "{reply:?}");
+            assert_told(path, &last_event(&reply.body, frame), (502, "engine_crashed", 2));
+            engine.heard().await;
+        }
+        engine.breaks_after(&["data: 1\r\n\r\n"]);
+        pool.crashes(FailureClass::Killed);
+        let reply = server.post(path, ASK, &json!({"model":"m","stream":true})).await;
+        assert!(reply.body.starts_with(&format!("data: 1\r\n\r\n{frame}{{")), "{reply:?}");
+        engine.heard().await;
+    }
+    // A stream out of which something is taken.
+    engine.breaks_after(&["data: 1\n\n", "data: {\"half"]);
+    pool.crashes(FailureClass::Killed);
+    let reply = server.post(CHAT, ASK, &json!({"model":"stranger","stream":true})).await;
+    assert!(reply.body.starts_with("data: 1\n\ndata: {\"half\n\ndata: {"), "{reply:?}");
+    assert_eq!(engine.leases().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_document_that_breaks_off_behind_a_commit_is_still_told() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    pool.takes(Duration::from_secs(2));
+    for (path, frame) in STREAMING {
+        engine.breaks_in_document(503, "{\"error\":{");
+        pool.crashes(FailureClass::Killed);
+        let headers = format!("{ASK}x-motorpool-loading: 1\r\n");
+        let reply = server.post(path, &headers, &json!({"model":"m","stream":true})).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_told(path, &last_event(&reply.body, frame), (503, "engine_error", 0));
+        engine.heard().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_it_reads_in_a_chats_reply_that_its_model_loads_and_others_are_told_that_it_has_no_place() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    pool.takes(Duration::from_secs(17));
+    engine.stream(&[&delta("a"), END]);
+    let wish = "x-motorpool-loading: content\r\n";
+    let reply = server.post(CHAT, wish, &json!({"model":"m","stream":true})).await;
+    let rest = reply.body.strip_suffix(&(delta("a") + END)).unwrap_or_else(|| panic!("{reply:?}"));
+    let events: Vec<Value> = rest
+        .split_terminator("\n\n")
+        .map(|event| serde_json::from_str(event.strip_prefix("data: ").expect("data")).expect("JSON"))
+        .collect();
+    assert_eq!(events.len(), 2, "{reply:?}");
+    for event in &events {
+        assert_eq!(event["choices"][0]["delta"]["content"], "[loading]\n");
+        assert_eq!((&event["object"], &event["model"]), (&json!("chat.completion.chunk"), &json!("m")));
+    }
+    for path in
+        ["/v1/completions", "/v1/messages", "/v1/responses", "/completion", "/api/chat", "/m/m/v1/chat/completions"]
+    {
+        let reply = server.post(path, wish, &json!({"model":"m","stream":true})).await;
+        assert!(
+            reply.status == 400 && reply.body.contains("for streams of `/v1/chat/completions`"),
+            "{path} {reply:?}"
+        );
+    }
+    engine.json(200, "{}");
+    let whole = server.post("/v1/embeddings", "", &json!({"model":"vectors","input":"a"})).await;
+    assert_eq!(whole.status, 200, "{whole:?}");
+}
+
+#[tokio::test]
+async fn what_is_only_counted_takes_no_slot_of_an_engine_that_serves_and_an_engine_says_what_it_is() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    let router = json!({"role": "router", "max_instances": 5});
+    assert_eq!(server.get("/props?model=m", "").await.json(), router, "nothing is loaded for a look");
+    assert_eq!(server.get("/props?model=none", "").await.status, 404);
+    pool.serves_with_no_slot_free();
+    pool.never_grants();
+    for path in ["/v1/messages/count_tokens", "/tokenize", "/apply-template", "/v1/responses/input_tokens"] {
+        engine.json(200, "{\"input_tokens\":3}");
+        let reply = server.post(path, "", &json!({"model":"alias","messages":[]})).await;
+        assert_eq!((reply.status, reply.json()), (200, json!({"input_tokens": 3})), "{path} {reply:?}");
+        assert_eq!(engine.heard().await.json()["model"], "m", "{path}");
+    }
+    engine.text(500, "<html>");
+    let reply = server.post("/v1/messages/count_tokens", "", &json!({"model":"m"})).await;
+    assert_eq!((reply.status, &reply.json()["type"]), (500, &json!("error")), "{reply:?}");
+    engine.heard().await;
+
+    engine.json(200, "{\"total_slots\":4}");
+    assert_eq!(server.get("/props?model=alias", "").await.json(), json!({"total_slots": 4}));
+    let heard = engine.heard().await;
+    assert!(heard.head.starts_with("get /props http/1.1"), "{}", heard.head);
+    assert_eq!(server.get("/props", "").await.json(), router, "none of several");
+    assert_eq!(pool.n_granted(), 0);
+}
+
+#[tokio::test]
 async fn a_stream_that_breaks_ends_with_its_familys_event() {
     let engine = Engine::start();
     let pool = Pool::of(&engine);

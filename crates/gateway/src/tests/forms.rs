@@ -37,17 +37,44 @@ async fn a_form_goes_to_the_model_it_names_wherever_that_stands() {
 }
 
 #[tokio::test]
+async fn a_form_whose_model_a_header_names_passes_from_its_first_byte_on_and_names_what_the_engine_knows() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    let header = format!("{KIND}x-motorpool-model: hearing\r\n");
+    let model = |name: &str| part("model", "", name);
+    for (sent, want) in [
+        (format!("{}{}--b--\r\n", model("hearing:latest"), file()), format!("{}{}--b--\r\n", model("hearing"), file())),
+        (format!("{}{}--b--\r\n", file(), model("hearing:latest")), format!("{}{}--b--\r\n", file(), model("hearing"))),
+        (format!("{}--b--", file()), format!("{}--b--", file())),
+    ] {
+        engine.json(200, "{}");
+        let reply = server.post_text(PATH, &header, &sent).await;
+        assert_eq!((reply.status, engine.heard().await.body), (200, want), "{reply:?}");
+    }
+    let reply = server.post_text(PATH, &header, &format!("{}{}--b--", file(), model("m"))).await;
+    assert_eq!((reply.status, reply.code()), (400, json!("model_conflict")), "{reply:?}");
+    assert_eq!(engine.leases().await, 0);
+    // Before anything of it has come.
+    pool.never_grants();
+    let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+    let head = format!("POST {PATH} HTTP/1.1\r\nhost: localhost\r\n{header}content-length: 99999\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    pool.asked().await;
+}
+
+#[tokio::test]
 async fn a_form_that_cannot_be_served_is_refused_in_words() {
     let engine = Engine::start();
     let pool = Pool::of(&engine);
     let server = Server::start(&pool, |s| s.limits.body = motorpool_vocab::Bytes::new(60_000)).await;
     let model = |name: &str| part("model", "", name);
     let form = |name: &str| format!("{}{}--b--", model(name), file());
-    let conflict = format!("{KIND}x-motorpool-model: m\r\n");
+    let unfit = format!("{KIND}x-motorpool-model: m\r\n");
     for (headers, body, status, code) in [
         (KIND, form("m"), 400, "invalid_request"),
         (KIND, form("none"), 404, "model_not_found"),
-        (&conflict, form("hearing"), 400, "model_conflict"),
+        (&unfit, form("hearing"), 400, "invalid_request"),
         (KIND, format!("{}--b--", file()), 400, "invalid_request"),
         (KIND, "no form".into(), 400, "invalid_request"),
         ("content-type: multipart/form-data\r\n", form("hearing"), 400, "invalid_request"),

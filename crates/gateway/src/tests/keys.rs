@@ -9,6 +9,8 @@ use crate::{
     testing::{Engine, Pool, catalog_of},
 };
 use motorpool_catalog::{Config, OnDisconnect};
+use motorpool_pool::{Refusal, StartFault};
+use motorpool_vocab::FailureClass;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -19,7 +21,7 @@ struct House {
     server: Server,
     engine: Engine,
     folder: tempfile::TempDir,
-    _pool: Pool,
+    pool: Pool,
 }
 
 impl House {
@@ -41,7 +43,7 @@ impl House {
             change(settings);
         })
         .await;
-        Self { server, engine, folder, _pool: pool }
+        Self { server, engine, folder, pool }
     }
 
     async fn chat(&self, headers: &str) -> (u16, String) {
@@ -145,14 +147,66 @@ async fn a_key_for_some_models_sees_and_uses_no_others() {
     let only = KeyRecord { models: vec!["org/m".into()], ..of("a", &[Scope::Inference]) };
     let house = House::with(&[("mp_a", only)]).await;
     let shown = bearer("mp_a");
-    assert_eq!(house.chat(&shown).await, (403, "not_allowed".to_owned()));
-    assert_eq!(house.server.post("/m/m/v1/chat/completions", &shown, &ask()).await.status, 403);
+    let told = async |path: &str, headers: &str, body: Value| {
+        let reply = house.server.post(path, &format!("{shown}{headers}"), &body).await;
+        (reply.status, code_of(&reply.head), reply.body)
+    };
+    // What is there and not its own is as unknown as what is not there, and so is what is like it.
+    for (path, name) in [(CHAT, "model"), ("/api/show", "name"), ("/v1/completions", "model")] {
+        for asked in ["m", "alias", "alia", "none"] {
+            let (status, code, body) = told(path, "", json!({name: asked, "messages": []})).await;
+            assert_eq!((status, code.as_str()), (404, "model_not_found"), "{path} {asked} {body}");
+            let unknown = body.replace(&format!("`{asked}`"), "`…`");
+            let (.., other) = told(path, "", json!({name: "nothing like it", "messages": []})).await;
+            assert_eq!(unknown, other.replace("`nothing like it`", "`…`"), "{path} {asked}");
+        }
+    }
+    assert_eq!(told("/m/m/v1/chat/completions", "", ask()).await.0, 404);
+    assert_eq!(told("/m/alias/nothing", "", ask()).await.0, 404, "before its paths are told");
+    let near = told(CHAT, "", json!({"model": "org/n"})).await;
+    assert!(near.2.contains("did you mean `org/m`?"), "{}", near.2);
+    let nameless = told(CHAT, "", json!({"messages": []})).await;
+    assert!(nameless.0 == 400 && nameless.2.contains("there are: org/m\""), "{}", nameless.2);
+    let two = told(CHAT, "x-motorpool-model: vectors\r\n", json!({"model": "org/m"})).await;
+    assert_eq!((two.0, two.1.as_str()), (404, "model_not_found"), "{}", two.2);
     let list = house.server.get("/v1/models", &shown).await.json();
     assert_eq!(
         list["data"].as_array().map(|rows| rows.iter().map(|row| row["id"].clone()).collect()),
         Some(vec![json!("org/m")])
     );
-    assert_eq!(house.get("/v1/models/m", &shown).await, 403);
+    for path in ["/v1/models/m", "/v1/models/alias", "/v1/models/none"] {
+        assert_eq!(house.get(path, &shown).await, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn only_who_may_look_into_the_pool_is_told_what_happens_there() {
+    let keys = [
+        ("i", of("i", &[Scope::Inference])),
+        ("r", of("r", &[Scope::Inference, Scope::Read])),
+        ("m", of("m", &[Scope::Inference, Scope::Manage])),
+    ];
+    let house = House::with(&keys).await;
+    house.pool.refuses_with(|| {
+        let tail = vec!["/secret/tail".into()];
+        let fault = StartFault { class: FailureClass::ModelMissing, message: "no file /secret/m.gguf".into(), tail };
+        Refusal::StartFailed { key: "llama-server:m:0".parse().expect("a key"), fault }
+    });
+    let stream = json!({"model": "m", "messages": [], "stream": true});
+    for (key, sees) in [("i", false), ("r", true), ("m", true)] {
+        let (before, after) = (bearer(key), format!("{}x-motorpool-loading: 0\r\n", bearer(key)));
+        for (path, headers, body, status) in [
+            (CHAT, &before, ask(), 500),
+            ("/v1/messages", &before, ask(), 500),
+            ("/m/m/v1/chat/completions", &before, ask(), 500),
+            (CHAT, &after, stream.clone(), 200),
+        ] {
+            let reply = house.server.post(path, headers, &body).await;
+            assert_eq!(reply.status, status, "{key} {path}: {reply:?}");
+            assert!(reply.body.contains("model-missing"), "the class: {key} {path}: {reply:?}");
+            assert_eq!(reply.body.contains("/secret"), sees, "{key} {path}: {reply:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -244,8 +298,32 @@ async fn a_valid_key_lifts_the_rules_on_hosts_and_proxies_and_not_that_on_pages(
     };
     let key = bearer("mp_a");
     assert_eq!(get(&format!("host: pool.example\r\nx-forwarded-for: 1.2.3.4\r\n{key}")).await, 200);
-    assert_eq!(get("host: pool.example\r\nx-forwarded-for: 127.0.0.1\r\n").await, 401);
+    assert_eq!(get("host: localhost\r\nx-forwarded-for: 127.0.0.1\r\n").await, 401);
+    assert_eq!(get("host: pool.example\r\nx-forwarded-for: 127.0.0.1\r\n").await, 403, "names come before keys");
+    assert_eq!(get("host: localhost\r\norigin: https://evil.example\r\n").await, 403, "and so do pages");
     assert_eq!(get(&format!("host: pool.example\r\norigin: https://evil.example\r\n{key}")).await, 403);
+}
+
+#[tokio::test]
+async fn what_everybody_may_ask_is_answered_through_a_proxy_to_who_has_a_key_and_pages_may_ask_first() {
+    let house = House::with(&[("mp_a", of("a", &[Scope::Inference]))]).await;
+    let ask = async |method: &str, path: &str, lines: &str| {
+        let request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n{lines}\r\n");
+        super::Reply::of(&house.server.raw(&request).await).status
+    };
+    let far = "host: pool.example\r\nvia: 1.1 proxy\r\n";
+    for (method, path, ok) in
+        [("GET", "/health", 200), ("GET", "/v1/health", 200), ("GET", "/ready", 200), ("OPTIONS", "/v1/models", 204)]
+    {
+        assert_eq!(ask(method, path, "host: localhost\r\n").await, ok, "{path}");
+        assert_eq!(ask(method, path, &format!("{far}{}", bearer("mp_a"))).await, ok, "{path}");
+        assert_eq!(ask(method, path, far).await, 403, "{path}");
+        assert_eq!(ask(method, path, &format!("{far}{}", bearer("guess"))).await, 403, "{path}");
+    }
+    let preflight = |origin: &str| format!("{far}origin: {origin}\r\naccess-control-request-method: POST\r\n");
+    assert_eq!(ask("OPTIONS", CHAT, &preflight("http://localhost:3000")).await, 204);
+    assert_eq!(ask("OPTIONS", CHAT, &preflight("https://evil.example")).await, 403);
+    assert_eq!(ask("OPTIONS", CHAT, &preflight("http://pool.example")).await, 403, "a name that anybody points at us");
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ async fn models_are_listed_and_shown_as_ollamas_clients_read_them() {
     let shown = server.post("/api/show", "", &json!({"name":"org/m:latest"})).await.json();
     assert_eq!(shown["capabilities"], json!(["completion", "tools"]), "{shown}");
     assert_eq!(server.post("/api/show", "", &json!({"model":"none"})).await.status, 404);
-    assert_eq!(server.post_text("/api/show", "", &"x".repeat(70_000)).await.status, 400);
+    assert_eq!(server.post_text("/api/show", "", &"x".repeat(70_000)).await.status, 413);
     let root = server.get("/", "").await;
     assert_eq!((root.status, root.body.as_str()), (200, "Motorpool is running"));
 }

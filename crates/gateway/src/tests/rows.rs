@@ -174,7 +174,7 @@ const REQUESTS: [Refused; 10] = [
     Refused { code: "rate_limited", status: 429, headers: "authorization: Bearer mp_slow\r\n", ..PLAIN },
 ];
 
-/// A key for another model, and one that may ask once a minute.
+/// A key that may only look, and one that may ask once a minute.
 fn write_keys(path: &Path) {
     let record = |name: &str, key: &str| KeyRecord {
         name: name.into(),
@@ -186,7 +186,7 @@ fn write_keys(path: &Path) {
         waiting: None,
         strength: Strength::Whole,
     };
-    file::add(path, KeyRecord { models: vec!["org/m".into()], ..record("other", "mp_other") }).expect("writable");
+    file::add(path, KeyRecord { scopes: vec![Scope::Read], ..record("other", "mp_other") }).expect("writable");
     file::add(path, KeyRecord { per_minute: Some(1), ..record("slow", "mp_slow") }).expect("writable");
 }
 

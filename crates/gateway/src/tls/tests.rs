@@ -71,6 +71,7 @@ impl Files {
 
 struct Server {
     address: SocketAddr,
+    pool: Pool,
     _stop: watch::Sender<bool>,
     _spool: tempfile::TempDir,
 }
@@ -86,7 +87,7 @@ impl Server {
         let address = listener.local_addr().expect("bound");
         let (stop, told) = watch::channel(false);
         tokio::spawn(gateway.serve(vec![Listener::Tls(listener, Arc::new(certificates))], told));
-        Self { address, _stop: stop, _spool: spool }
+        Self { address, pool, _stop: stop, _spool: spool }
     }
 
     /// What `GET /health` is answered over a connection of `client`'s.
@@ -110,6 +111,23 @@ async fn what_is_asked_encrypted_is_answered_so_in_http_1_and_in_nothing_else() 
     }
     let refused = server.ask(&files.client(&[b"h2"])).await.expect_err("not spoken");
     assert!(refused.to_string().contains("NoApplicationProtocol"), "{refused}");
+}
+
+#[tokio::test]
+async fn who_goes_is_noticed_under_the_encryption_whatever_lies_there_unread() {
+    let files = Files::new();
+    let server = Server::start(files.open().expect("usable"), 10).await;
+    server.pool.never_grants();
+    let stream = TcpStream::connect(server.address).await.expect("it listens");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut stream = files.client(&[]).connect(name, stream).await.expect("trusted");
+    let body = r#"{"model":"m"}"#;
+    let request = format!("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all((request + body + "\r\n").as_bytes()).await.expect("it reads");
+    stream.flush().await.expect("it reads");
+    server.pool.asked().await;
+    drop(stream);
+    server.pool.cancelled().await;
 }
 
 #[tokio::test]

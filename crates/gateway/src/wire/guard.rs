@@ -4,7 +4,8 @@
 //! takes some requests that others read differently: lines that end with a bare LF, and a length given twice, by
 //! `Content-Length` and by `Transfer-Encoding`. The guard follows the framing of HTTP/1 just far enough to know what is
 //! head and what is body, and spoils such a head with a zero byte, so that the parser answers 400 and closes. The first
-//! line of HTTP/2 is rewritten to HTTP/1.0, so that it can be answered in words.
+//! line of HTTP/2 is rewritten to HTTP/1.0, so that it can be answered in words. A length that it cannot read whole, since
+//! it is padded beyond what is kept of a line, is malformed: the parser would read it, and the two would part.
 //!
 //! ```text
 //! Head ─blank line─┬─ no body ───────────────────────► Head
@@ -100,12 +101,12 @@ impl Guard {
         match self.at {
             At::Head if is_blank && self.n_lines == 0 => {}
             At::Head if is_blank => return self.end_head(),
-            At::Head => self.take_header(),
+            At::Head => return self.take_header(),
             At::Size => match self.chunk_size() {
                 // Its data, and the CRLF behind it.
                 Some(n) if n > 0 => self.at = At::Chunk(n.saturating_add(2)),
                 Some(_) => self.at = At::Trailer,
-                None => self.at = At::Broken,
+                None => return false,
             },
             At::Trailer if is_blank => self.at = At::Head,
             At::Trailer | At::Body(_) | At::Chunk(_) | At::Broken => {}
@@ -113,16 +114,24 @@ impl Guard {
         true
     }
 
-    fn take_header(&mut self) {
+    /// `false`: it says how long the body is, and cannot be read.
+    fn take_header(&mut self) -> bool {
         self.n_lines = self.n_lines.saturating_add(1);
-        let Some(colon) = memchr::memchr(b':', &self.line).filter(|_| self.n_lines > 1) else { return };
+        let Some(colon) = memchr::memchr(b':', &self.line).filter(|_| self.n_lines > 1) else { return true };
         let (name, value) = self.line.split_at(colon);
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
             self.is_chunked = true;
         } else if name.eq_ignore_ascii_case(b"content-length") {
-            let digits = str::from_utf8(&value[1..]).unwrap_or_default().trim();
-            self.length = Some(digits.parse().unwrap_or(0));
+            let digits = value[1..].trim_ascii();
+            let is_whole = self.is_kept_whole() && digits.iter().all(u8::is_ascii_digit);
+            self.length = str::from_utf8(digits).ok().filter(|_| is_whole).and_then(|digits| digits.parse().ok());
+            return self.length.is_some();
         }
+        true
+    }
+
+    fn is_kept_whole(&self) -> bool {
+        self.line.len() as u64 == self.line_len
     }
 
     fn end_head(&mut self) -> bool {
@@ -140,6 +149,10 @@ impl Guard {
 
     fn chunk_size(&self) -> Option<u64> {
         let digits = self.line.split(|b| !b.is_ascii_hexdigit()).next()?;
+        // Digits to the end of what is kept may go on behind it.
+        if digits.len() == self.line.len() {
+            return None;
+        }
         u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
     }
 
@@ -186,12 +199,32 @@ mod tests {
         let other = "POST / HTTP/1.1\r\ntransfer-encoding: x\r\nContent-Length:5\r\n\r\n";
         let bare_lf = ["GET / HTTP/1.1\n\n", "GET / HTTP/1.1\r\nHost: x\n\r\n", "GET / HTTP/1.1\r\n\n"];
         let chunk_lf = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\n";
-        for text in [both, other, chunk_lf].into_iter().chain(bare_lf) {
+        let padded = |length: &str| format!("POST / HTTP/1.1\r\nContent-Length:{length}\r\n\r\n");
+        let sized = |size: &str| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\n");
+        let (spaces, zeros) = (" ".repeat(50), "0".repeat(64));
+        let lengths =
+            [format!("{spaces}40"), format!("{zeros}40"), " 4x".into(), " ".into(), " 4, 4".into(), "+4".into()];
+        let sizes = [format!("{zeros}4"), String::new(), "x".into(), "f".repeat(17)];
+        let unread: Vec<String> = lengths.iter().map(|l| padded(l)).chain(sizes.iter().map(|s| sized(s))).collect();
+        for text in [both, other, chunk_lf].into_iter().chain(bare_lf).chain(unread.iter().map(String::as_str)) {
             for before in ["", PLAIN] {
                 let spoilt = inspected(&format!("{before}{text}"), 7);
                 assert_eq!(spoilt.matches('\0').count(), 1, "{text:?}");
                 assert!(spoilt.starts_with(before), "{text:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_length_is_read_as_the_parser_reads_it_however_it_is_padded() {
+        let extension = format!("3;{}", "x".repeat(99));
+        for text in [
+            "POST / HTTP/1.1\r\nContent-Length: \t 00003 \r\n\r\na\nbGET / HTTP/1.1\r\n\r\n".to_owned(),
+            format!(
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{extension}\r\na\nb\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n"
+            ),
+        ] {
+            assert_eq!(inspected(&text, 99), text);
         }
     }
 
