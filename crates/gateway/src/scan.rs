@@ -169,6 +169,21 @@ pub struct Findings {
     /// Whether a member stands there that was not in the list given to [`Scan::new`], or one that is not
     /// [routed](Key::is_routed) twice.
     pub has_strangers: bool,
+    /// The member for which whoever does not mind capital letters takes another one that stands there.
+    pub respelled: Option<&'static str>,
+}
+
+/// What must not hide behind another spelling from a server that reads JSON as Go does.
+const ONE_SPELLING: [&str; 3] = ["model", "keep_alive", "options"];
+
+fn respelled(name: &str) -> Option<&'static str> {
+    // Beside capital letters, these two are the same to Go.
+    let folded = |c| match c {
+        'ſ' => 's',
+        '\u{212a}' => 'k',
+        other => char::to_ascii_lowercase(&other),
+    };
+    ONE_SPELLING.into_iter().find(|known| *known != name && name.chars().map(folded).eq(known.chars()))
 }
 
 impl Findings {
@@ -385,6 +400,7 @@ impl Scan {
             Some(_) => self.found.has_strangers = true,
             None => {
                 self.found.has_strangers |= !self.listed.contains(&&*text);
+                self.found.respelled = self.found.respelled.or_else(|| respelled(&text));
                 match watched {
                     Some(at) if self.found.watched[at].1.is_some() => return Err(ScanError::TwiceWatched),
                     Some(at) => self.current = Some((Slot::Watched(at), name)),
