@@ -173,19 +173,6 @@ pub struct Findings {
     pub respelled: Option<&'static str>,
 }
 
-/// What must not hide behind another spelling from a server that reads JSON as Go does.
-const ONE_SPELLING: [&str; 3] = ["model", "keep_alive", "options"];
-
-fn respelled(name: &str) -> Option<&'static str> {
-    // Beside capital letters, these two are the same to Go.
-    let folded = |c| match c {
-        'ſ' => 's',
-        '\u{212a}' => 'k',
-        other => char::to_ascii_lowercase(&other),
-    };
-    ONE_SPELLING.into_iter().find(|known| *known != name && name.chars().map(folded).eq(known.chars()))
-}
-
 impl Findings {
     /// Where this member stands, if it does.
     pub fn field(&self, key: Key) -> Option<&Field> {
@@ -400,7 +387,7 @@ impl Scan {
             Some(_) => self.found.has_strangers = true,
             None => {
                 self.found.has_strangers |= !self.listed.contains(&&*text);
-                self.found.respelled = self.found.respelled.or_else(|| respelled(&text));
+                self.found.respelled = self.found.respelled.or_else(|| text::respelled(&text));
                 match watched {
                     Some(at) if self.found.watched[at].1.is_some() => return Err(ScanError::TwiceWatched),
                     Some(at) => self.current = Some((Slot::Watched(at), name)),
