@@ -201,6 +201,26 @@ pub struct HeaderName(String);
 pub struct HeaderText(Secret);
 
 impl External {
+    /// The server at `url`, with nothing else said of it.
+    pub fn new(id: &str, kind: ExternalKind, url: ServerUrl) -> Self {
+        Self {
+            id: id.to_owned(),
+            kind,
+            url,
+            key_file: None,
+            key_env: None,
+            headers: BTreeMap::new(),
+            lifecycle: ExternalLifecycle::default(),
+            default_model: None,
+            context: None,
+            keep_alive: None,
+            prefer: Prefer::default(),
+            models: Vec::new(),
+            load: ExternalLoad::default(),
+            timeouts: ExternalTimeouts::default(),
+        }
+    }
+
     /// Whether a model with these names is offered.
     pub fn offers<'a>(&self, mut names: impl Iterator<Item = &'a str>) -> bool {
         self.models.is_empty() || names.any(|name| self.models.iter().any(|glob| glob.fits(name)))

@@ -1,16 +1,27 @@
 //! One request to somebody's server: a bounded answer for what we ask ourselves, a stream for what others ask through us.
-//! Each carries its operator's headers and key. No redirect is followed: it could lead anywhere.
-use crate::connect::{Connector, connector};
+//! Each carries its operator's headers and key. No redirect is followed: it could lead anywhere. Connections are kept for
+//! a while, each target's own; a kept one that ends without a word says nothing about the server, so a look or a caller's
+//! request goes once more, on a new one. What changes the server is said on a new one, once: nobody knows what became of
+//! a load whose connection died, and another may load a second copy.
+use crate::{
+    connect::{Connector, connector},
+    kept::{count, was_used_before},
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
-use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use hyper_util::{
+    client::legacy::Client,
+    rt::{TokioExecutor, TokioTimer},
+};
 use motorpool_vocab::ServerUrl;
 use std::{error::Error, fmt, io, time::Duration};
 
 /// An answer longer than this is none.
 const MAX_ANSWER: usize = 16 << 20;
+/// llama-server and LM Studio close a connection after 5 s without a request; ours end before that.
+const IDLE: Duration = Duration::from_secs(4);
 
 /// Whatever went wrong below.
 pub type Cause = Box<dyn Error + Send + Sync>;
@@ -57,7 +68,9 @@ pub(crate) struct Answer {
 /// Calls one server with its operator's headers and key.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    client: Client<Connector, Body>,
+    kept: Client<Connector, Body>,
+    /// Without a pool: every request gets a new connection.
+    fresh: Client<Connector, Body>,
     headers: HeaderMap,
 }
 
@@ -86,9 +99,14 @@ impl Caller {
             headers.insert(header::AUTHORIZATION, value.clone());
         }
         let connector = connector().map_err(CallError::Authorities)?;
-        // No connection is kept: calls are rare, and a server that restarts must not cost one.
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
-        Ok(Self { client, headers })
+        let client = |n_idle| {
+            Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE)
+                .pool_max_idle_per_host(n_idle)
+                .build(connector.clone())
+        };
+        Ok(Self { kept: client(usize::MAX), fresh: client(0), headers })
     }
 
     /// `GET url`.
@@ -106,30 +124,66 @@ impl Caller {
         self.call((Method::POST, url), Bytes::from(json.to_string()), within).await
     }
 
-    /// `request` as it is, but to `url` and with the operator's headers, as far as the head of its answer.
-    pub(crate) async fn send(&self, url: &str, mut request: Request<Body>) -> Result<Response<Incoming>, CallError> {
-        *request.uri_mut() = uri(url)?;
+    /// What `request` makes, but to `url` and with the operator's headers, as far as the head of its answer. It is made
+    /// once more when a kept connection had died.
+    pub(crate) async fn send(
+        &self,
+        url: &str,
+        request: impl Fn() -> Request<Body>,
+    ) -> Result<Response<Incoming>, CallError> {
+        let uri = &uri(url)?;
+        let asked = self.kept.request(self.addressed(request(), uri)).await;
+        let answer = match asked {
+            Err(error) if was_used_before(&error) => {
+                tracing::debug!(error = &error as &dyn Error, "a kept connection had died, asking once more");
+                self.fresh.request(self.addressed(request(), uri)).await
+            }
+            asked => asked,
+        };
+        let answer = answer.map_err(|error| CallError::Network(error.into()))?;
+        count(&answer);
+        Ok(answer)
+    }
+
+    /// The same on a new connection, and never again.
+    async fn send_once(&self, url: &str, request: Request<Body>) -> Result<Response<Incoming>, CallError> {
+        let answer = self.fresh.request(self.addressed(request, &uri(url)?)).await;
+        answer.map_err(|error| CallError::Network(error.into()))
+    }
+
+    fn addressed(&self, mut request: Request<Body>, uri: &Uri) -> Request<Body> {
+        *request.uri_mut() = uri.clone();
         *request.version_mut() = http::Version::HTTP_11;
         request.headers_mut().remove(header::HOST);
         // The caller's own key is for us: it does not go on to somebody else's server.
         request.headers_mut().remove(header::AUTHORIZATION);
         request.headers_mut().extend(self.headers.clone());
-        self.client.request(request).await.map_err(|error| CallError::Network(error.into()))
+        request
     }
 
-    async fn call(&self, to: (Method, &str), body: Bytes, within: Duration) -> Result<Answer, CallError> {
-        let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-        let json = HeaderValue::from_static("application/json");
-        let request = Request::builder().method(to.0).header(header::CONTENT_TYPE, json).body(body);
-        let request = request.map_err(CallError::Request)?;
+    async fn call(&self, (method, url): (Method, &str), body: Bytes, within: Duration) -> Result<Answer, CallError> {
+        let request = || {
+            let mut request = Request::new(whole(body.clone()));
+            *request.method_mut() = method.clone();
+            request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            request
+        };
         let exchange = async {
-            let reply = self.send(to.1, request).await?;
+            let reply = match method {
+                Method::GET => self.send(url, request).await?,
+                _ => self.send_once(url, request()).await?,
+            };
             let status = reply.status().as_u16();
             let body = Limited::new(reply.into_body(), MAX_ANSWER).collect().await.map_err(CallError::Answer)?;
             Ok(Answer { status, body: body.to_bytes() })
         };
         tokio::time::timeout(within, exchange).await.map_err(|_| CallError::Late(within))?
     }
+}
+
+/// A body that is all there.
+pub(crate) fn whole(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
 fn uri(url: &str) -> Result<Uri, CallError> {

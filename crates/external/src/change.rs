@@ -27,8 +27,16 @@ pub(crate) struct Wanted {
     pub(crate) model: String,
     /// What its server calls it.
     pub(crate) wire: String,
+    /// Tokens of context that Ollama has it loaded with, where that is known.
+    pub(crate) loaded_with: Option<u32>,
     /// Tokens to load it with instead of the configured ones.
     pub(crate) context: Option<u32>,
+}
+
+impl Wanted {
+    pub(crate) fn new(model: &str, wire: String) -> Self {
+        Self { model: model.to_owned(), wire, loaded_with: None, context: None }
+    }
 }
 
 /// A plan under way.
@@ -73,7 +81,7 @@ impl Host {
 
     /// The wanted model is there: for a while nobody needs to look.
     pub(crate) fn trust(&self, wanted: &Wanted) {
-        self.common.trust(self.server.key(), (&wanted.model, &wanted.wire), Decided::Resident);
+        self.common.trust(self.server.key(), wanted, Decided::Resident);
     }
 
     /// Gives back what nobody used for a while. What cannot be unloaded stays: it goes by its own time.
@@ -123,7 +131,11 @@ impl Host {
         if let Ok(Loaded { instance: Some(instance), .. }) = &loaded {
             wanted.wire.clone_from(instance);
         }
-        self.loaded(&wanted.wire, (before, loaded)).await
+        let happened = self.loaded(&wanted.wire, (before, loaded)).await;
+        if let Happened::Well(Some(listing)) = &happened {
+            wanted.loaded_with = self.server.loaded_with(listing.find(&wanted.wire));
+        }
+        happened
     }
 
     async fn restore(&self, gone: &Resident) -> Happened {
@@ -153,6 +165,8 @@ impl Host {
         }
         if let Some(seen) = seen.filter(|_| owner == Owner::Ours && !was_there) {
             self.common.take(self.server.key(), seen, By::Us);
+            // Before anybody is told that it is there: a crash from then on must not lose whose it is.
+            self.common.written().await;
         }
         Happened::Well(after)
     }

@@ -1,8 +1,10 @@
 //! [`Common`]: what all guests of this process know together, whatever target they belong to: what is ours and in use,
 //! what is trusted, what was told, and what an earlier run left.
 //!
-//! It is keyed by server, so that two targets on one server share it. A change of what is ours is written down at once.
+//! It is keyed by server, so that two targets on one server share it. A change of what is ours is written down soon, and
+//! who must not go on before that waits for it ([`Common::written`]); nobody else does.
 use crate::{
+    change::Wanted,
     journal::Journal,
     target::{News, Setting, Target, Told},
 };
@@ -11,7 +13,7 @@ use motorpool_vocab::TargetKey;
 use std::{
     collections::{BTreeSet, HashMap},
     io,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 use tokio::sync::watch;
@@ -20,6 +22,7 @@ use tokio::sync::watch;
 pub(crate) struct Common {
     pub(crate) setting: Setting,
     own: Mutex<Own>,
+    journal: Arc<Journal>,
     /// Counts requests that ended.
     ended: watch::Sender<u64>,
 }
@@ -28,10 +31,9 @@ pub(crate) struct Common {
 pub(crate) struct Own {
     pub(crate) book: Book,
     trusted: Trusted,
-    /// What the trusted model is called by its server.
-    wires: HashMap<TargetKey, String>,
+    /// What the trusted model is called by its server, and the context that it is loaded with there.
+    wires: HashMap<TargetKey, (String, Option<u32>)>,
     repeats: Repeats,
-    journal: Journal,
     /// What an earlier run wrote down, of servers that were not listed yet.
     left: Vec<Owned>,
     /// Each LM Studio's target, and the instances that it was last seen with.
@@ -53,8 +55,8 @@ impl Common {
     /// With what the journal has.
     pub(crate) fn open(setting: Setting) -> io::Result<Self> {
         let (journal, left) = Journal::open(setting.journal.clone())?;
-        let own = Own { journal, left, ..Own::default() };
-        Ok(Self { setting, own: Mutex::new(own), ended: watch::Sender::new(0) })
+        let own = Mutex::new(Own { left, ..Own::default() });
+        Ok(Self { setting, own, journal: Arc::new(journal), ended: watch::Sender::new(0) })
     }
 
     pub(crate) fn own(&self) -> MutexGuard<'_, Own> {
@@ -78,18 +80,18 @@ impl Common {
         (self.setting.sink)(News { target: target.id.clone(), server: target.kind, what });
     }
 
-    /// What `model` is called there, if what was decided about it still holds.
-    pub(crate) fn trusted(&self, key: &TargetKey, model: &str) -> Option<String> {
+    /// What `model` is called there and loaded with, if what was decided about it still holds.
+    pub(crate) fn trusted(&self, key: &TargetKey, model: &str) -> Option<(String, Option<u32>)> {
         let own = self.own();
         own.trusted.get((self.setting.now)(), key, model)?;
-        Some(own.wires.get(key).cloned().unwrap_or_else(|| model.to_owned()))
+        Some(own.wires.get(key).cloned().unwrap_or_else(|| (model.to_owned(), None)))
     }
 
-    /// What was decided about `model`, which its server calls `wire`, holds for a while.
-    pub(crate) fn trust(&self, key: &TargetKey, (model, wire): (&str, &str), decided: Decided) {
+    /// What was decided about a model holds for a while.
+    pub(crate) fn trust(&self, key: &TargetKey, wanted: &Wanted, decided: Decided) {
         let mut own = self.own();
-        own.trusted.put((self.setting.now)(), key, (model, decided));
-        own.wires.insert(key.clone(), wire.to_owned());
+        own.trusted.put((self.setting.now)(), key, (&wanted.model, decided));
+        own.wires.insert(key.clone(), (wanted.wire.clone(), wanted.loaded_with));
     }
 
     /// Nothing is trusted about this server any more.
@@ -113,7 +115,7 @@ impl Common {
             let instances = listing.residents().map(|seen| seen.id.clone()).collect();
             own.seen.insert(key.clone(), (target.id.clone(), instances));
         }
-        own.write();
+        own.write(&self.journal);
     }
 
     /// The other hosts of LM Studio, and the instances that each was last seen with.
@@ -127,14 +129,14 @@ impl Common {
         let (model, instance) = (seen.id.clone(), seen.instance.clone());
         let mut own = self.own();
         own.book.own(Owned { key: key.clone(), model, instance, since, by });
-        own.write();
+        own.write(&self.journal);
     }
 
-    /// Changes what is ours, and writes it down.
+    /// Changes what is ours.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
         let mut own = self.own();
         let changed = change(&mut own.book);
-        own.write();
+        own.write(&self.journal);
         changed
     }
 
@@ -148,7 +150,7 @@ impl Common {
         let mut own = self.own();
         own.book.forget(key, model);
         own.trusted.forget(key);
-        own.write();
+        own.write(&self.journal);
     }
 
     /// A request begins to use `model`, or to wait for it.
@@ -167,17 +169,21 @@ impl Common {
         self.ended.subscribe()
     }
 
+    /// Waits until what is ours now is written down, or cannot be.
+    pub(crate) async fn written(&self) {
+        self.journal.written().await;
+    }
+
     /// Why what is ours could not be written down.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.own().journal.trouble().map(str::to_owned)
+        self.journal.trouble()
     }
 }
 
 impl Own {
-    /// A server that was not listed yet keeps what was written down of it.
-    fn write(&mut self) {
-        if let Some(why) = self.journal.write(self.book.entries().chain(&self.left)) {
-            tracing::warn!("what is ours on external servers cannot be written down, a crash would lose it: {why}");
-        }
+    /// A server that was not listed yet keeps what was written down of it. The file is as the last change has it, as each
+    /// comes here with what is ours locked.
+    fn write(&self, journal: &Arc<Journal>) {
+        journal.want(self.book.entries().chain(&self.left));
     }
 }

@@ -1,5 +1,6 @@
 //! How servers are reached: in the clear or over TLS with the system's authorities, and never where no model server may
 //! be, whatever name leads there.
+use crate::kept::Counting;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{
     HttpConnector,
@@ -21,7 +22,7 @@ use tower::Service;
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Connects to servers.
-pub(crate) type Connector = HttpsConnector<HttpConnector<Guarded>>;
+pub(crate) type Connector = HttpsConnector<Counting<HttpConnector<Guarded>>>;
 
 /// The system's resolver, without the addresses that are off limits.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub(crate) fn connector() -> io::Result<Connector> {
         .with_provider_and_native_roots(rustls::crypto::ring::default_provider())?
         .https_or_http()
         .enable_http1()
-        .wrap_connector(http);
+        .wrap_connector(Counting(http));
     Ok(https)
 }
 

@@ -8,6 +8,7 @@
 //! What changes the server runs in a task of its own, to its end, whatever becomes of who asked. Dropping the future of
 //! [`Guest::prepare`] before that leaves the server as it was.
 use crate::{
+    autoload::Autoload,
     call::CallError,
     change::{Host, Loader, Under, Wanted},
     common::{Common, calendar_seconds},
@@ -73,6 +74,8 @@ pub struct View {
     pub residents: Vec<Resident>,
     /// How many it takes.
     pub capacity: Capacity,
+    /// A router: whether it heeds `autoload=0`, as far as that is known.
+    pub autoload: Option<Autoload>,
 }
 
 /// Where a request may go.
@@ -129,8 +132,18 @@ impl Guest {
 
     /// The same; while requests of our own hold what would have to go, it waits for them for `within`.
     pub async fn prepare_within(&self, model: &str, within: Duration) -> Result<Stay, Refusal> {
+        self.prepare_asking((model, None), within).await
+    }
+
+    /// The same for a request that wants `context` tokens, where no load is configured with some: more than the model has
+    /// is told.
+    pub async fn prepare_asking(
+        &self,
+        (model, context): (&str, Option<u32>),
+        within: Duration,
+    ) -> Result<Stay, Refusal> {
         let until = Instant::now() + within;
-        let mut stay = Stay::begin(self, model);
+        let mut stay = Stay::begin(self, (model, context));
         loop {
             let mut ended = self.host.common.ended();
             match stay.settle().await {
@@ -148,7 +161,7 @@ impl Guest {
     /// What would become of a request for `model` now. Nothing is changed and nobody told.
     pub async fn plan(&self, model: &str) -> Result<Plan, Refusal> {
         let look = self.host.server.look().await?;
-        Ok(decide(&self.case(model, &look).await?.facts))
+        Ok(decide(&self.case((model, None), &look).await?.facts))
     }
 
     /// What it holds.
@@ -157,7 +170,7 @@ impl Guest {
         let capacity = self.host.server.capacity().await;
         self.observe(&look);
         let residents = assess(&look.listing, self.key(), &self.host.common.own().book, &self.target().protected);
-        Ok(View { residents, capacity })
+        Ok(View { residents, capacity, autoload: self.host.server.autoload() })
     }
 
     /// One that does not tell what is resident says nothing of what is ours.
@@ -188,12 +201,15 @@ impl Guest {
         *self.key() == report.url.key() && self.target().kind.as_str() == report.kind
     }
 
-    /// What a helper process of ours loaded here is ours from now on: protected, and released when we exit.
-    pub fn adopt(&self, report: &Report) -> Adoption {
+    /// What a helper process of ours loaded here is ours from now on, and written down: protected, and released when we
+    /// exit.
+    pub async fn adopt(&self, report: &Report) -> Adoption {
         let (model, instance) = (report.model.clone(), report.instance.clone());
         let owned = Owned { key: self.key().clone(), model, instance, since: calendar_seconds(), by: By::Worker };
         let known = [self.key().clone()];
-        self.host.common.change(|book| book.adopt(owned, &known))
+        let adoption = self.host.common.change(|book| book.adopt(owned, &known));
+        self.host.common.written().await;
+        adoption
     }
 
     pub(crate) async fn lock(&self) -> Result<TargetLock, LockError> {
@@ -202,11 +218,12 @@ impl Guest {
     }
 
     fn trusted(&self, model: &str) -> Option<Settled> {
-        Some(Settled::at(model, self.host.common.trusted(self.key(), model)?))
+        let (wire, loaded_with) = self.host.common.trusted(self.key(), model)?;
+        Some(Settled { wanted: Wanted { loaded_with, ..Wanted::new(model, wire) }, under: None })
     }
 
     /// Decides, and does what was decided.
-    pub(crate) async fn settle(&self, model: &str) -> Result<Settled, Refusal> {
+    pub(crate) async fn settle(&self, (model, context): (&str, Option<u32>)) -> Result<Settled, Refusal> {
         if let Some(settled) = self.trusted(model) {
             return Ok(settled);
         }
@@ -225,7 +242,7 @@ impl Guest {
             }
             // Without a listing nothing is changed, and nothing is trusted.
             let Ok(seen) = self.host.server.look().await else { return Ok(Settled::at(model, model.to_owned())) };
-            let case = self.case(model, &seen).await?;
+            let case = self.case((model, context), &seen).await?;
             let plan = decide(&case.facts);
             is_needed = lock.is_none() && case.loader == Loader::Us && changes(&plan.action);
             if !is_needed {
@@ -238,12 +255,12 @@ impl Guest {
     /// Whoever holds the lock changes something; what is there by a plain look can be used all the same.
     async fn without_lock(&self, model: &str, busy: LockError) -> Result<Settled, Refusal> {
         let Ok(look) = self.host.server.look().await else { return Err(busy.into()) };
-        let wanted = self.case(model, &look).await?.wanted;
+        let wanted = self.case((model, None), &look).await?.wanted;
         let is_ready = look.listing.find(&wanted.wire).is_some_and(|seen| seen.phase.is_ready());
         if is_ready { Ok(Settled { wanted, under: None }) } else { Err(busy.into()) }
     }
 
-    async fn case(&self, model: &str, look: &Look) -> Result<Case, Refusal> {
+    async fn case(&self, (model, context): (&str, Option<u32>), look: &Look) -> Result<Case, Refusal> {
         let host = &self.host;
         let elsewhere = host.common.elsewhere(self.key());
         let wire = match &look.catalogue {
@@ -267,7 +284,7 @@ impl Guest {
             keep: Keep {
                 model: wire.clone(),
                 protection: found.map_or(Protection::None, |seen| protection(seen, set, None)),
-                context: host.server.context().or(self.target().asked),
+                context: host.server.context().or(context).or(self.target().asked),
                 max_context: found.and_then(|seen| seen.max_context),
             },
             residents: assess(&look.listing, self.key(), &host.common.own().book, set),
@@ -276,7 +293,8 @@ impl Guest {
             now: (host.common.setting.now)(),
         };
         let loader = if host.server.loads_explicitly(look) { Loader::Us } else { Loader::Request };
-        let wanted = Wanted { model: model.to_owned(), wire, context: None };
+        let loaded_with = host.server.loaded_with(found);
+        let wanted = Wanted { loaded_with, ..Wanted::new(model, wire) };
         let unloads = if look.unloads() { Unloads::Yes } else { Unloads::No };
         Ok(Case { wanted, facts, loader, unloads, peers })
     }
@@ -285,14 +303,13 @@ impl Guest {
         let host = &self.host;
         match action {
             Action::Observe => {
-                let names = (case.wanted.model.as_str(), case.wanted.wire.as_str());
-                host.common.trust(self.key(), names, Decided::Observed);
+                host.common.trust(self.key(), &case.wanted, Decided::Observed);
             }
             Action::Resident => {
                 self.tell_peers(&case);
                 let is_it = |one: &Resident| one.owner == Owner::Ours && one.seen.is_called(&case.wanted.wire);
                 if case.facts.residents.iter().any(is_it) {
-                    host.server.keep(&case.wanted.wire).await;
+                    host.server.keep((&case.wanted.wire, case.wanted.loaded_with)).await;
                 }
                 host.trust(&case.wanted);
             }
@@ -310,6 +327,9 @@ impl Guest {
             }
             Action::Delegate { release, fallback } => {
                 host.common.distrust(self.key());
+                if !release.is_empty() && !host.server.offers(&case.wanted.wire).await? {
+                    return Err(Decline::NoSuchModel.into());
+                }
                 // Who cannot unload makes no room.
                 let fallback = if case.unloads == Unloads::Yes { fallback } else { Vec::new() };
                 let (carry, step) = Carry::delegate(&case.wanted.wire, fallback);
@@ -391,6 +411,6 @@ fn changes(action: &Action) -> bool {
 
 impl Settled {
     fn at(model: &str, wire: String) -> Self {
-        Self { wanted: Wanted { model: model.to_owned(), wire, context: None }, under: None }
+        Self { wanted: Wanted::new(model, wire), under: None }
     }
 }

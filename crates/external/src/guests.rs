@@ -74,8 +74,11 @@ impl Guests {
 
     /// A helper process of ours says that it loaded something: from now on it is protected, and released when we exit.
     /// Refused when our own configuration has no such server of that kind.
-    pub fn adopt(&self, report: &Report) -> Adoption {
-        self.iter().find(|guest| guest.is_meant(report)).map_or(Adoption::Refused, |guest| guest.adopt(report))
+    pub async fn adopt(&self, report: &Report) -> Adoption {
+        match self.iter().find(|guest| guest.is_meant(report)) {
+            Some(guest) => guest.adopt(report).await,
+            None => Adoption::Refused,
+        }
     }
 
     /// Why what is ours could not be written down the last time; `None` when it was.
@@ -91,6 +94,7 @@ impl Guests {
                 drop(guest.look().await);
             }
         }
+        self.common.written().await;
     }
 
     /// Gives back all that is ours on every server, all at once, within `within` in all ([`LEAVE_WITHIN`] on exit). A

@@ -25,6 +25,7 @@ impl Guest {
         }
         self.host.server.unload(&seen.id).await?;
         self.host.gone(&seen.id);
+        self.host.common.written().await;
         Ok(())
     }
 
@@ -52,6 +53,7 @@ impl Guest {
                     self.host.gone(&owned.model);
                 }
             }
+            self.host.common.written().await;
         };
         let _ = tokio::time::timeout(within, releases).await;
     }

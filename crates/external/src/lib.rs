@@ -18,8 +18,9 @@
 //! | a request's use of it | `stay.rs` |
 //! | what all guests know together, written down | `common.rs`, `journal.rs` |
 //! | at most one of us changes a server | `lock.rs` |
-//! | the three kinds | `server.rs`: `router.rs` with its listing `rows.rs` and news `watch.rs`, `ollama.rs`, `lmstudio.rs` |
-//! | one request, bounded; where it may go | `call.rs`, `connect.rs` |
+//! | the three kinds | `server.rs`: `router.rs` with its listing `rows.rs`, news `watch.rs` and `autoload.rs`, `ollama.rs`, `lmstudio.rs` |
+//! | one request, bounded; where it may go; on which connection | `call.rs`, `connect.rs`, `kept.rs` |
+mod autoload;
 mod call;
 mod change;
 mod common;
@@ -28,6 +29,7 @@ mod error;
 mod guest;
 mod guests;
 mod journal;
+mod kept;
 mod leave;
 mod lmstudio;
 mod lock;
@@ -41,6 +43,7 @@ mod watch;
 
 pub use motorpool_residency as residency;
 
+pub use autoload::Autoload;
 pub use call::{Body, CallError, Cause, Key};
 pub use error::ServerError;
 pub use guest::{Guest, Refusal, View};

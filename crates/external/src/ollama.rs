@@ -43,14 +43,18 @@ impl Ollama {
         Ok(rows.iter().filter_map(name_of).collect())
     }
 
-    /// Loads `model`, or keeps it for our time from now on, and waits until that is done.
-    pub(crate) async fn load(&self, model: &str) -> Result<(), ServerError> {
-        let body = json!({ "model": model, "keep_alive": self.keep_alive.seconds(), "stream": false });
+    /// Loads `model`, or keeps it for our time from now on, and waits until that is done. One that is loaded with so much
+    /// `context` would be loaded anew by who does not ask for the same.
+    pub(crate) async fn load(&self, (model, context): (&str, Option<u32>)) -> Result<(), ServerError> {
+        let options = context.map_or_else(|| json!({}), |n| json!({ "num_ctx": n }));
+        let body = json!({
+            "model": model, "keep_alive": self.keep_alive.seconds(), "stream": false, "options": options,
+        });
         let answer = self.caller.post(&format!("{}/api/generate", self.root), &body, self.limits.load).await?;
         if !(answer.status == 400 && answer.message().contains("does not support generate")) {
             return checked(answer).map(drop);
         }
-        let body = json!({ "model": model, "input": "", "keep_alive": self.keep_alive.seconds() });
+        let body = json!({ "model": model, "input": "", "keep_alive": self.keep_alive.seconds(), "options": options });
         checked(self.caller.post(&format!("{}/api/embed", self.root), &body, self.limits.load).await?).map(drop)
     }
 
@@ -100,6 +104,8 @@ fn resident(row: &Value) -> Option<Seen> {
     seen.aliases = name.into_iter().chain(short).map(str::to_owned).collect();
     seen.instance = row.get("digest").and_then(Value::as_str).map(str::to_owned);
     let size = |field: &str| row.get(field).and_then(Value::as_u64).map(Bytes::new);
+    // With how much it is loaded: for more it would be loaded anew.
+    seen.max_context = row.get("context_length").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
     seen.sizes = size("size").zip(size("size_vram")).map(|(total, vram)| Sizes { total, vram });
     Some(seen)
 }
@@ -111,7 +117,7 @@ mod tests {
     #[test]
     fn residents_have_their_names_digest_and_sizes_and_what_is_no_row_is_passed_over() {
         let json = json!({"models": [
-            {"model": "a:latest", "name": "a:latest", "size": 9, "size_vram": 4, "digest": "d"},
+            {"model": "a:latest", "name": "a:latest", "size": 9, "size_vram": 4, "digest": "d", "context_length": 8192},
             {"model": "b:1b", "name": "B"}, {"name": "c:2b", "size": -1, "size_vram": 0}, {"size": 3}, 7,
         ]});
         let rows = residents(&json).expect("a list").rows;
@@ -121,6 +127,7 @@ mod tests {
         assert_eq!(rows[0].instance.as_deref(), Some("d"));
         assert_eq!(rows[0].sizes, Some(Sizes { total: Bytes::new(9), vram: Bytes::new(4) }));
         assert_eq!(rows[2].sizes, None);
+        assert_eq!((rows[0].max_context, rows[1].max_context), (Some(8192), None));
         for other in [json!({}), json!({"models": 3}), json!(null), json!([])] {
             assert_eq!(residents(&other), None, "{other}");
         }

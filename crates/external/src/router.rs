@@ -4,6 +4,7 @@
 //! until the row is ready, failed, or stands still for too long. An unload is watched until the row left the resident
 //! states.
 use crate::{
+    autoload::{Autoload, Learned},
     call::{Answer, Caller},
     error::{ServerError, checked, refused},
     rows,
@@ -12,7 +13,11 @@ use crate::{
 };
 use motorpool_residency::{Capacity, Listing, Owner, Phase, Seen};
 use serde_json::json;
+use std::fmt::Write as _;
 use tokio::time::Instant;
+
+/// What is said of a model for which nothing is loaded.
+pub(crate) const NOT_LOADED: &str = "model is not loaded";
 
 /// One router.
 #[derive(Clone, Debug)]
@@ -21,12 +26,14 @@ pub(crate) struct Router {
     base: String,
     root: String,
     limits: Limits,
+    autoload: Learned,
 }
 
 impl Router {
     /// The router of `target`, spoken to by `caller`.
     pub(crate) fn new(target: &Target, caller: Caller) -> Self {
-        Self { caller, base: target.url.base(), root: target.url.root(), limits: target.limits }
+        let (base, root) = (target.url.base(), target.url.root());
+        Self { caller, base, root, limits: target.limits, autoload: Learned::default() }
     }
 
     /// What it has.
@@ -38,17 +45,51 @@ impl Router {
     /// How much it takes; unknown when it cannot be read.
     pub(crate) async fn capacity(&self) -> Capacity {
         let answer = self.caller.get(&format!("{}/props", self.root), self.limits.look).await;
-        let json = answer.ok().filter(Answer::is_success).and_then(|answer| answer.json().ok());
-        json.map_or(Capacity::Unknown, |json| rows::capacity(&json))
+        let Some(json) = answer.ok().filter(Answer::is_success).and_then(|answer| answer.json().ok()) else {
+            return Capacity::Unknown;
+        };
+        if rows::tells_autoload(&json) {
+            self.autoload.put(Autoload::Heeded);
+        }
+        rows::capacity(&json)
+    }
+
+    /// Whether it heeds `autoload=0`, as far as that is known.
+    pub(crate) fn autoload(&self) -> Autoload {
+        self.autoload.get()
+    }
+
+    /// Finds out whether it heeds `autoload=0`, by a question about `model`, which is about to be loaded anyway. Answers
+    /// whether the question loaded it.
+    async fn find_out(&self, model: &str) -> bool {
+        if self.autoload() != Autoload::Untold || !self.list().await.is_ok_and(|listing| !listing.holds(model)) {
+            return false;
+        }
+        let url = format!("{}/props?model={}&autoload=0", self.root, escaped(model));
+        let answer = self.caller.get(&url, self.limits.look).await;
+        if answer.is_ok_and(|answer| answer.status == 400 && answer.message().contains(NOT_LOADED)) {
+            self.autoload.put(Autoload::Heeded);
+            return false;
+        }
+        // An answer of any other kind says nothing by itself: older builds take no model there.
+        let loads = self.list().await.is_ok_and(|listing| listing.holds(model));
+        if loads {
+            self.autoload.put(Autoload::Ignored);
+        }
+        loads
     }
 
     /// Loads `model` and waits until it answers; one that is there already is done, and somebody else's. Answers with
     /// whose load it was.
     pub(crate) async fn load(&self, model: &str) -> Result<Owner, ServerError> {
         let url = format!("{}/models/load", self.root);
+        let is_ours = self.find_out(model).await;
         // Before the load: what is said of it must not be missed.
         let watch = self.watch().await;
         let answer = self.caller.post(&url, &json!({ "model": model }), self.limits.load).await?;
+        if is_running(&answer) && is_ours {
+            return self.until_settled(model, watch).await.map(|()| Owner::Ours);
+        }
         if is_running(&answer) {
             return match self.until_settled(model, watch).await {
                 Err(ServerError::Stalled(within)) => Err(ServerError::TheirsStalled(within)),
@@ -125,4 +166,16 @@ impl Router {
 
 fn is_running(answer: &Answer) -> bool {
     answer.status == 400 && answer.message().contains("already running")
+}
+
+/// `name` as part of a query.
+fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => text.push(byte.into()),
+            _ => write!(text, "%{byte:02X}").expect("a text takes everything"),
+        }
+    }
+    text
 }

@@ -22,6 +22,12 @@ pub(crate) fn capacity(json: &Value) -> Capacity {
     }
 }
 
+/// Whether `GET /props` says that the build knows when not to load for a request: one that tells of the setting reads it
+/// from each request too.
+pub(crate) fn tells_autoload(json: &Value) -> bool {
+    json.get("models_autoload").is_some_and(Value::is_boolean)
+}
+
 fn row(json: &Value) -> Option<Seen> {
     let status = json.get("status")?;
     let value = status.as_str().or_else(|| status.get("value")?.as_str())?;
@@ -103,6 +109,14 @@ mod tests {
         assert_eq!((seen.tags, seen.instance), (vec!["pinned:true".to_owned()], Some("42755".into())));
         assert_eq!(port(&["--port".into(), "0".into()]), None);
         assert_eq!(port(&["--port".into()]), None);
+    }
+
+    #[test]
+    fn who_tells_of_the_setting_knows_it() {
+        assert!(
+            tells_autoload(&json!({"models_autoload": true})) && tells_autoload(&json!({"models_autoload": false}))
+        );
+        assert!(!tells_autoload(&json!({"max_instances": 4})) && !tells_autoload(&json!({"models_autoload": null})));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! [`Server`]: the three kinds behind one face, for whoever carries a plan out.
 use crate::{
+    autoload::Autoload,
     call::{Body, CallError, Caller},
     error::ServerError,
     lmstudio::{LmStudio, Shelf, Tier},
@@ -9,7 +10,7 @@ use crate::{
 };
 use http::{Request, Response};
 use hyper::body::Incoming;
-use motorpool_residency::{Capacity, Kind, Lifecycle, Listing, Owner, Resident, Variant};
+use motorpool_residency::{Capacity, Kind, Lifecycle, Listing, Owner, Resident, Seen, Variant};
 use motorpool_vocab::TargetKey;
 
 /// One server, by its kind.
@@ -116,11 +117,32 @@ impl Server {
         }
     }
 
+    /// Whether it offers `model`, loaded or not.
+    pub(crate) async fn offers(&self, model: &str) -> Result<bool, ServerError> {
+        let models = self.models().await?;
+        let is_it = |name: &String| match &self.adapter {
+            // To Ollama a name without a tag is the one with `:latest`.
+            Adapter::Ollama(_) => {
+                name.strip_suffix(":latest").unwrap_or(name) == model.strip_suffix(":latest").unwrap_or(model)
+            }
+            Adapter::Router(_) | Adapter::LmStudio(_) => name == model,
+        };
+        Ok(models.iter().any(is_it))
+    }
+
     /// How much it takes; only routers tell.
     pub(crate) async fn capacity(&self) -> Capacity {
         match &self.adapter {
             Adapter::Router(router) => router.capacity().await,
             Adapter::Ollama(_) | Adapter::LmStudio(_) => Capacity::Unknown,
+        }
+    }
+
+    /// Whether a router heeds `autoload=0`, as far as that is known; nothing for others.
+    pub(crate) fn autoload(&self) -> Option<Autoload> {
+        match &self.adapter {
+            Adapter::Router(router) => Some(router.autoload()),
+            Adapter::Ollama(_) | Adapter::LmStudio(_) => None,
         }
     }
 
@@ -145,7 +167,7 @@ impl Server {
         let unnamed = |owner| Loaded { instance: None, owner };
         match &self.adapter {
             Adapter::Router(router) => router.load(load.model).await.map(unnamed),
-            Adapter::Ollama(ollama) => ollama.load(load.model).await.map(|()| unnamed(Owner::Ours)),
+            Adapter::Ollama(ollama) => ollama.load((load.model, None)).await.map(|()| unnamed(Owner::Ours)),
             Adapter::LmStudio(studio) => {
                 let instance = studio.load(load.model, load.context).await?;
                 // It names the instance that it made; without a name nothing is ours there.
@@ -180,12 +202,17 @@ impl Server {
         }
     }
 
-    /// Says to Ollama how long `model` stays from now on.
-    pub(crate) async fn keep(&self, model: &str) {
+    /// Says to Ollama how long `model`, which is loaded with so much context, stays from now on.
+    pub(crate) async fn keep(&self, (model, context): (&str, Option<u32>)) {
         if let Adapter::Ollama(ollama) = &self.adapter {
             // It is there, and its server's own time holds when ours is not heard.
-            drop(ollama.load(model).await);
+            drop(ollama.load((model, context)).await);
         }
+    }
+
+    /// Tokens of context that `seen` is loaded with; only Ollama tells, and would load it anew for others.
+    pub(crate) fn loaded_with(&self, seen: Option<&Seen>) -> Option<u32> {
+        if matches!(self.adapter, Adapter::Ollama(_)) { seen?.max_context } else { None }
     }
 
     /// Whether uses have to be followed by [`Self::keep`].
@@ -193,12 +220,15 @@ impl Server {
         matches!(self.adapter, Adapter::Ollama(_))
     }
 
-    /// Sends a caller's request, whose URI is a path below the server's root. A managed router is told not to load
-    /// for it.
-    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, CallError> {
-        let path = request.uri().path();
-        let asked = request.uri().query().unwrap_or_default().split('&');
-        let kept = asked.filter(|part| !part.is_empty() && part.split('=').next() != Some("autoload"));
+    /// Sends what `request` makes to a path of the server, perhaps with a query. A managed router is told not to load for
+    /// it.
+    pub(crate) async fn send(
+        &self,
+        path_and_query: &str,
+        request: impl Fn() -> Request<Body>,
+    ) -> Result<Response<Incoming>, CallError> {
+        let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+        let kept = query.split('&').filter(|part| !part.is_empty() && part.split('=').next() != Some("autoload"));
         let query: Vec<&str> = kept.chain(self.mark).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         let url = format!("{}{path}{mark}{}", self.root, query.join("&"));

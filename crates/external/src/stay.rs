@@ -8,6 +8,7 @@ use crate::{
     change::{Host, Loader, Under, Wanted},
     guest::{Guest, Refusal},
     lock::TargetLock,
+    router::NOT_LOADED,
     server::Server,
 };
 use http::{Request, Response};
@@ -30,6 +31,8 @@ pub enum Next {
 pub struct Stay {
     guest: Guest,
     wanted: Wanted,
+    /// Tokens of context that the request wants.
+    context: Option<u32>,
     /// The server loads when the request comes.
     open: Option<Open>,
     /// It was decided once more already.
@@ -46,16 +49,16 @@ struct Open {
 }
 
 impl Stay {
-    pub(crate) fn begin(guest: &Guest, model: &str) -> Self {
+    pub(crate) fn begin(guest: &Guest, (model, context): (&str, Option<u32>)) -> Self {
         let host = &guest.host;
         host.common.begin(guest.key(), model);
-        let wanted = Wanted { model: model.to_owned(), wire: model.to_owned(), context: None };
+        let wanted = Wanted::new(model, model.to_owned());
         let pace = Pace::Watched { since: (host.common.setting.now)() };
-        Self { guest: guest.clone(), wanted, open: None, is_second: false, pace }
+        Self { guest: guest.clone(), wanted, context, open: None, is_second: false, pace }
     }
 
     pub(crate) async fn settle(&mut self) -> Result<(), Refusal> {
-        let settled = self.guest.settle(&self.wanted.model).await?;
+        let settled = self.guest.settle((&self.wanted.model, self.context)).await?;
         self.open = settled.under.map(|under| Open { under, lock: None });
         self.wanted = settled.wanted;
         Ok(())
@@ -70,18 +73,28 @@ impl Stay {
         &self.wanted.wire
     }
 
+    /// Tokens of context that Ollama has the model loaded with: a request of its own API that wants another number, or none,
+    /// would have it loaded anew. `None`: it does not say, or is no Ollama.
+    pub fn loaded_with(&self) -> Option<u32> {
+        self.wanted.loaded_with
+    }
+
     /// Where it stays.
     pub fn guest(&self) -> &Guest {
         &self.guest
     }
 
-    /// Sends the request, whose URI is a path of the server (`/v1/…`), with the operator's headers and key instead of the
-    /// caller's; a router is told not to load for it. Answers when the head of the answer is there. A lost connection
-    /// forgets what is trusted.
-    pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, CallError> {
+    /// Sends what `request` makes to a path of the server (`/v1/…`), with the operator's headers and key instead of the
+    /// caller's; a router is told not to load for it. It is made once more when a kept connection had died. Answers when
+    /// the head of the answer is there. A lost connection forgets what is trusted.
+    pub async fn send(
+        &mut self,
+        path_and_query: &str,
+        request: impl Fn() -> Request<Body>,
+    ) -> Result<Response<Incoming>, CallError> {
         self.pace = Pace::Watched { since: (self.host().common.setting.now)() };
         let server: &Server = &self.guest.host.server;
-        let answer = server.send(request).await;
+        let answer = server.send(path_and_query, request).await;
         if answer.is_err() {
             self.guest.distrust();
         }
@@ -92,7 +105,7 @@ impl Stay {
     /// once more; one for which there is no room gets it when something of ours may go.
     pub async fn on_refused(&mut self, status: u16, body: &[u8]) -> Result<Next, Refusal> {
         let text = message(body);
-        let is_not_loaded = status == 400 && text.contains("model is not loaded");
+        let is_not_loaded = status == 400 && text.contains(NOT_LOADED);
         if is_not_loaded || status == 404 {
             self.guest.distrust();
         }
@@ -138,6 +151,7 @@ impl Stay {
         let is_there = seen.is_some();
         if let Some(seen) = seen {
             host.common.take(self.guest.key(), seen, By::Us);
+            host.common.written().await;
             self.wanted.wire.clone_from(&seen.id);
         }
         host.report(&mut open.under, Happened::Well(listing));
@@ -177,7 +191,7 @@ fn put_back(host: Arc<Host>, mut open: Open) {
         return;
     }
     runtime.spawn(async move {
-        let mut wanted = Wanted { model: String::new(), wire: String::new(), context: None };
+        let mut wanted = Wanted::new("", String::new());
         let after = host.server.list().await.ok();
         host.report(&mut open.under, Happened::Badly(Failure::Other("its request went away".to_owned()), after));
         drop(host.carry_out(&mut wanted, open.under, Loader::Request).await);
@@ -210,12 +224,9 @@ impl Guest {
             // Under the lock, and only what is still ours: what was released meanwhile must not be loaded again.
             let Ok(_lock) = guest.lock().await else { return };
             let Ok(listing) = guest.host.server.list().await else { return };
-            if listing
-                .residents()
-                .find(|seen| seen.is_called(&model))
-                .is_some_and(|seen| guest.host.is_idle_and_ours(seen))
-            {
-                guest.host.server.keep(&model).await;
+            let ours = listing.residents().find(|seen| seen.is_called(&model));
+            if let Some(seen) = ours.filter(|seen| guest.host.is_idle_and_ours(seen)) {
+                guest.host.server.keep((&model, guest.host.server.loaded_with(Some(seen)))).await;
             }
         });
     }

@@ -3,10 +3,10 @@
 //! News only says that it is time for a look, and that something moved; what is true is what the listing says. A router
 //! without news, or one that breaks off, is looked at every half second. Builds call the event `status_change` or
 //! `model_status`, and what both carry is read alike.
-use crate::call::{Body, Caller};
+use crate::call::{Caller, whole};
 use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt as _, Empty};
+use http::{HeaderValue, Request, header};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde_json::Value;
 use std::time::Duration;
@@ -46,11 +46,12 @@ pub(crate) struct Progress {
 impl Watch {
     /// Listens at `url`, if that is offered within `within`.
     pub(crate) async fn open(caller: &Caller, url: &str, within: Duration) -> Self {
-        let body: Body = Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync();
-        let answer = match Request::get("/").header("accept", "text/event-stream").body(body) {
-            Ok(request) => timeout(within, caller.send(url, request)).await.ok().and_then(Result::ok),
-            Err(_) => None,
+        let request = || {
+            let mut request = Request::new(whole(Bytes::new()));
+            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+            request
         };
+        let answer = timeout(within, caller.send(url, request)).await.ok().and_then(Result::ok);
         let stream = answer.filter(|answer| answer.status().is_success()).map(http::Response::into_body);
         Self { stream, rest: Vec::new(), pause: PAUSE }
     }

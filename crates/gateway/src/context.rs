@@ -4,6 +4,7 @@ use crate::{
     history::UsageHistory,
     keys::Keyring,
     metrics::{Meters, engines::Scraper},
+    outside::{self, Outside},
     pull::Pull,
     reload::Reloads,
     retain::BodyStore,
@@ -35,7 +36,7 @@ pub(crate) struct Context {
     pub(crate) keys: Arc<Keyring>,
     /// Somebody with the right to it asked us to end.
     pub(crate) shutdown_asked: Arc<Notify>,
-    /// Members that a rule of any model names.
+    /// Members that a rule of any model names, or that are ours to say on somebody else's server.
     pub(crate) watched: Vec<Arc<str>>,
     /// Seconds since 1970 at our start.
     pub(crate) started_at: u64,
@@ -70,7 +71,7 @@ impl Context {
             upstream: Upstream::new(settings.limits.connect, settings.limits.first_result),
             keys: Arc::new(Keyring::new(settings.keys.clone())),
             shutdown_asked: Arc::default(),
-            watched: watched(&catalog),
+            watched: watched(&catalog, &settings.outside),
             started_at: now.as_secs(),
             pull: Arc::default(),
             sink: Arc::new(Sink::new(Arc::clone(&meters))),
@@ -93,7 +94,7 @@ impl Context {
             upstream: self.upstream.clone().within(settings.limits.first_result),
             keys: Arc::clone(&self.keys),
             shutdown_asked: Arc::clone(&self.shutdown_asked),
-            watched: watched(&catalog),
+            watched: watched(&catalog, &settings.outside),
             started_at: self.started_at,
             pull: Arc::clone(&self.pull),
             meters: Arc::clone(&self.meters),
@@ -154,8 +155,9 @@ impl Context {
     }
 }
 
-fn watched(catalog: &Catalog) -> Vec<Arc<str>> {
-    let names: BTreeSet<&str> = catalog.models().flat_map(|model| model.parameters.names()).collect();
+fn watched(catalog: &Catalog, outside: &[Outside]) -> Vec<Arc<str>> {
+    let ours = catalog.models().flat_map(|model| model.parameters.names());
+    let names: BTreeSet<&str> = ours.chain(outside::watched(outside)).collect();
     names.into_iter().map(Into::into).collect()
 }
 

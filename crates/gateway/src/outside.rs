@@ -7,12 +7,14 @@
 //! in the configuration that has it, what an alias of ours with a `*` takes. `server/name` means that server's model, and
 //! `server` alone its default one.
 mod exchange;
+mod loads;
 mod path;
 mod rows;
 mod watch;
 
 use crate::{context::Context, errors::Failure, refusals::failure_of};
 pub(crate) use exchange::by_table;
+pub(crate) use loads::watched;
 use motorpool_catalog::{External, Model, Prefer};
 use motorpool_external::residency::{Owner, Resident, Seen, Used};
 use motorpool_pool::Refusal;

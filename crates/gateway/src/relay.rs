@@ -86,6 +86,8 @@ pub(crate) async fn next_bytes(body: &mut Inflow, within: Duration) -> Result<Op
 pub(crate) enum Manner {
     /// A stream of events, whose errors are said to this caller.
     Events(Caller),
+    /// A stream of lines.
+    Lines,
     /// Anything else.
     Bytes,
 }
@@ -118,6 +120,7 @@ pub(crate) struct Terms {
 #[derive(Debug, Default)]
 struct Events {
     n: u64,
+    n_lines: u64,
     after_lf: bool,
     /// The last bytes, as many as tell whether an event has ended with them.
     tail: Vec<u8>,
@@ -128,6 +131,7 @@ impl Events {
         for at in memchr::memchr_iter(b'\n', bytes) {
             let before = if at == 0 { self.after_lf } else { bytes[at - 1] == b'\n' };
             self.n += u64::from(before);
+            self.n_lines += 1;
         }
         self.after_lf = bytes.last().map_or(self.after_lf, |last| *last == b'\n');
         let n_old = BLANK_BYTES.saturating_sub(bytes.len()).min(self.tail.len());
@@ -141,6 +145,16 @@ impl Events {
             return failure.event(caller, self.n);
         }
         [b"\n\n", &*failure.event(caller, self.n + 1)].concat().into()
+    }
+
+    /// About how many tokens went to the client: an event or a line is about one. Nothing is known of a reply that is
+    /// whole when it comes.
+    fn n_tokens(&self, manner: &Manner) -> Option<u64> {
+        match manner {
+            Manner::Events(_) => Some(self.n),
+            Manner::Lines => Some(self.n_lines),
+            Manner::Bytes => None,
+        }
     }
 }
 
@@ -301,15 +315,14 @@ impl Body for Relay {
                 self.end();
                 return Poll::Ready(Some(match &self.manner {
                     Manner::Events(caller) => Ok(Frame::data(self.events.last(&failure, caller))),
-                    Manner::Bytes => Err(failure.into()),
+                    Manner::Lines | Manner::Bytes => Err(failure.into()),
                 }));
             }
             match ready!(self.poll_flowing(cx)) {
                 Some(Ok(bytes)) => {
                     let frame = self.give(bytes);
-                    let n = self.events.n;
-                    if let Some(visit) = &mut self.visit {
-                        // An event is about a token.
+                    let n_tokens = self.events.n_tokens(&self.manner);
+                    if let (Some(visit), Some(n)) = (&mut self.visit, n_tokens) {
                         visit.stay.on_tokens(n);
                     }
                     return Poll::Ready(Some(Ok(frame)));
@@ -341,5 +354,26 @@ impl Body for Relay {
             },
             State::Dying(_) | State::Ended => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::Family;
+
+    #[test]
+    fn tokens_are_about_events_or_lines_and_of_a_whole_reply_nothing_is_known() {
+        let mut events = Events::default();
+        for bytes in ["data: 1\n\nda", "ta: 2\n", "\n"] {
+            events.pass(bytes.as_bytes());
+        }
+        let caller = Caller { family: Family::OpenAi, request: "r".into() };
+        assert_eq!(events.n_tokens(&Manner::Events(caller)), Some(2));
+        let mut lines = Events::default();
+        for bytes in ["{}\n{}", "\n{}\n"] {
+            lines.pass(bytes.as_bytes());
+        }
+        assert_eq!((lines.n_tokens(&Manner::Lines), lines.n_tokens(&Manner::Bytes)), (Some(3), None));
     }
 }

@@ -169,6 +169,8 @@ pub struct Findings {
     /// Whether a member stands there that was not in the list given to [`Scan::new`], or one that is not
     /// [routed](Key::is_routed) twice.
     pub has_strangers: bool,
+    /// The member for which whoever does not mind capital letters takes another one that stands there.
+    pub respelled: Option<&'static str>,
 }
 
 impl Findings {
@@ -385,6 +387,7 @@ impl Scan {
             Some(_) => self.found.has_strangers = true,
             None => {
                 self.found.has_strangers |= !self.listed.contains(&&*text);
+                self.found.respelled = self.found.respelled.or_else(|| text::respelled(&text));
                 match watched {
                     Some(at) if self.found.watched[at].1.is_some() => return Err(ScanError::TwiceWatched),
                     Some(at) => self.current = Some((Slot::Watched(at), name)),

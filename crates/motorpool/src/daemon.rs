@@ -17,7 +17,7 @@ use crate::{
     disk,
     engine::{self, calibrate::calibration_of, devices::Keep, discover},
     exit::{Exit, Failure, chain},
-    external::{self, Externals},
+    external,
     history::History,
     listen::{self, Bound},
     log, machine,
@@ -30,6 +30,7 @@ use crate::{
     systemd::{self, Notifier},
     terms::pool_config,
 };
+use motorpool::servers::Servers;
 use motorpool_catalog::{Config, Listen, LogLevel, Manifest, Model, ModelSource, Tls};
 use motorpool_gateway::{
     Gateway, GatewaySettings, KeysNeeded, Listener, Pull,
@@ -230,7 +231,7 @@ fn check_reach(dirs: &Dirs, doors: &[(Bound, String)], keys: KeysNeeded) -> Resu
 #[derive(Debug)]
 pub(crate) struct Daemon {
     handle: PoolHandle,
-    externals: Externals,
+    externals: Servers,
     gateway: JoinHandle<()>,
     /// What requests took, if it is kept.
     history: Option<History>,
@@ -278,7 +279,7 @@ impl Daemon {
             listen::bind_unix(&control).map_err(|error| listen::cannot(&Listen::Unix(control.clone()), &error))?;
         listeners.push(Listener::Control(bound));
         let (stop, stopped) = watch::channel(false);
-        let externals = Externals::open(dirs, &settings.config, &handle)?;
+        let externals = external::open(dirs, &settings.config, &handle)?;
         let told = GatewaySettings {
             listen: addresses.clone(),
             keys_from_afar: keys,

@@ -1,325 +1,49 @@
-//! [`Externals`]: model servers that somebody else runs, from the configuration to guests there and back out again.
-//!
-//! Nothing waits for a server at the start: it is looked at as soon as there is time, and a dead one is only a row without
-//! models. On the way out all that is ours is given back, on all servers at once.
+//! Model servers that somebody else runs, as the program uses them: [`motorpool::servers`] with our directories, and what to
+//! do about what is wrong.
 use crate::{
     dirs::Dirs,
     exit::{Exit, Failure, chain},
 };
-use http::{HeaderMap, HeaderName, HeaderValue};
-use motorpool_catalog::{
-    Config, External, ExternalKind, ExternalLifecycle, ExternalLoad, KeptFor, Protect, ProtectRole,
-};
-use motorpool_external::{Guests, KeepAlive, Key, LEAVE_WITHIN, Limits, News, OpenError, Setting, Target, Told};
-use motorpool_gateway::{Outside, Watch};
-use motorpool_residency::{Claim, Field, Kind, Level, Lifecycle, MutationKind, Notice, ProtectedSet, Role};
+use motorpool::servers::{self, Place, Servers, ServersError, teller};
+use motorpool_catalog::Config;
+use motorpool_external::{Guests, OpenError};
 use motorpool_supervisor::{LocalServer, PoolHandle};
-use motorpool_vocab::{EventKind, ExternalNotice, Fact};
-use serde_json::{Map, Value};
-use std::{fs, path::Path, sync::Arc};
-use tokio::task::JoinSet;
+use std::sync::Arc;
 
-/// Why a server of the configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum ServerError {
-    #[error("the key of `{id}` cannot be read from {}", path.display())]
-    KeyFile { id: String, path: std::path::PathBuf, source: std::io::Error },
-    #[error("the key of `{id}` is to be in the variable {name}, which is not set")]
-    KeyVariable { id: String, name: String },
-    #[error("the key of `{0}` holds what no header can")]
-    BadKey(String),
-    #[error("`{0}` has a header that cannot be sent")]
-    BadHeader(String),
-}
-
-impl From<ServerError> for Failure {
-    fn from(error: ServerError) -> Self {
+impl From<ServersError> for Failure {
+    fn from(error: ServersError) -> Self {
         let what = chain(&error);
         let cure = match error {
-            ServerError::KeyFile { .. } => "correct `key_file` of this [[external]], or its permissions",
-            ServerError::KeyVariable { .. } => "set it, or correct `key_env` of this [[external]]",
-            ServerError::BadKey(_) => "put the key alone on the first line",
-            ServerError::BadHeader(_) => "correct `headers` of this [[external]]",
+            ServersError::KeyFile { .. } => "correct `key_file` of this [[external]], or its permissions",
+            ServersError::KeyVariable { .. } => "set it, or correct `key_env` of this [[external]]",
+            ServersError::BadKey(_) => "put the key alone on the first line",
+            ServersError::BadHeader(_) => "correct `headers` of this [[external]]",
+            ServersError::Twice(_) => "call one of them otherwise",
+            ServersError::Open(OpenError::Journal(_)) => "check the permissions of the state directory, and its disk",
+            ServersError::Open(OpenError::Target { .. }) => "correct this [[external]]",
         };
         Self::new(Exit::Config, what, cure)
     }
 }
 
-/// All of them.
-#[derive(Debug)]
-pub(crate) struct Externals {
-    guests: Arc<Guests>,
-    outside: Vec<Outside>,
-    /// Ends with us.
-    _looks: JoinSet<()>,
+/// Guests on every server of the configuration; what happens there is told to the pool of `handle`.
+pub(crate) fn open(dirs: &Dirs, config: &Config, handle: &PoolHandle) -> Result<Servers, Failure> {
+    let place = Place { run: Dirs::of_user()?, journal: Some(dirs.state.join("external.jsonl")) };
+    Ok(Servers::open((&config.external, &config.protect), place, teller(handle.clone()))?)
 }
 
-impl Externals {
-    /// Guests on every server of the configuration; what happens there is told to the pool of `handle`.
-    pub(crate) fn open(dirs: &Dirs, config: &Config, handle: &PoolHandle) -> Result<Self, Failure> {
-        let load = config.external.iter().map(|server| limits(server).load).max().unwrap_or_default();
-        let teller = handle.clone();
-        let setting = Setting {
-            run: Dirs::of_user()?,
-            journal: Some(dirs.state.join("external.jsonl")),
-            lock_within: load,
-            now: motorpool_devices::now,
-            sink: Arc::new(move |news| teller.tell(event(news))),
-        };
-        let guests = guests(config, setting)?;
-        let outside: Vec<Outside> = config.external.iter().zip(guests.iter()).map(watched).collect();
-        let guests = Arc::new(guests);
-        let mut looks = JoinSet::new();
-        for one in &outside {
-            let watch = Arc::clone(&one.watch);
-            looks.spawn(async move { watch.keep_looking().await });
-        }
-        Ok(Self { guests, outside, _looks: looks })
-    }
-
-    /// What the gateway serves of them.
-    pub(crate) fn outside(&self) -> Vec<Outside> {
-        self.outside.clone()
-    }
-
-    /// Waits until no request is on any of them.
-    pub(crate) async fn quiet(&self) {
-        for one in &self.outside {
-            one.watch.quiet().await;
-        }
-    }
-
-    /// Gives back all that is ours, in 2 s at most; whatever goes wrong is nobody's business any more.
-    pub(crate) async fn leave(&self) {
-        self.guests.leave_all(LEAVE_WITHIN).await;
-    }
-}
-
-/// A guest on every server of the configuration.
-pub(crate) fn guests(config: &Config, setting: Setting) -> Result<Guests, Failure> {
-    let targets = config.external.iter().map(|server| target(server, &config.protect));
-    let targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
-    Guests::open(targets, setting).map_err(|error| cannot_open(&error))
+/// The same for who only looks: nothing is written down and nobody told.
+pub(crate) fn guests(config: &Config) -> Result<Guests, Failure> {
+    let place = Place { run: Dirs::of_user()?, journal: None };
+    Ok(servers::guests((&config.external, &config.protect), place, Arc::new(|_| ()))?)
 }
 
 /// What keeps servers of the configuration from being used.
 pub(crate) fn check(config: &Config) -> Vec<Failure> {
-    config.external.iter().filter_map(|server| Some(target(server, &config.protect).err()?.into())).collect()
+    servers::check((&config.external, &config.protect)).into_iter().map(Failure::from).collect()
 }
 
 /// Those on this machine, whose memory goes by their names.
 pub(crate) fn local(config: &Config) -> Vec<LocalServer> {
-    let here = config.external.iter().filter(|server| server.url.is_loopback());
-    here.map(|server| LocalServer { name: server.id.clone(), port: server.url.port() }).collect()
-}
-
-fn watched((server, guest): (&External, &motorpool_external::Guest)) -> Outside {
-    Outside { config: Arc::new(server.clone()), watch: Arc::new(Watch::new(guest.clone())) }
-}
-
-fn cannot_open(error: &OpenError) -> Failure {
-    let cure = match error {
-        OpenError::Journal(_) => "check the permissions of the state directory, and its disk",
-        OpenError::Target { .. } => "correct this [[external]]",
-    };
-    Failure::new(Exit::Config, chain(error), cure)
-}
-
-fn kind(server: &External) -> Kind {
-    match server.kind {
-        ExternalKind::LlamaCppRouter => Kind::Router,
-        ExternalKind::LmStudio => Kind::LmStudio,
-        ExternalKind::Ollama => Kind::Ollama,
-    }
-}
-
-fn limits(server: &External) -> Limits {
-    let usual = Limits::of(kind(server));
-    let times = &server.timeouts;
-    Limits {
-        look: times.look.unwrap_or(usual.look),
-        load: times.load.unwrap_or(usual.load),
-        unload: times.unload.unwrap_or(usual.unload),
-    }
-}
-
-fn target(server: &External, protect: &[Protect]) -> Result<Target, ServerError> {
-    let plain = Target::new(&server.id, kind(server), server.url.clone());
-    Ok(Target {
-        headers: headers(server)?,
-        key: key(server)?,
-        lifecycle: match server.lifecycle {
-            ExternalLifecycle::Managed => Lifecycle::Managed,
-            ExternalLifecycle::UserManaged => Lifecycle::UserManaged,
-        },
-        protected: ProtectedSet::Known(claims(server, protect)),
-        default_model: server.default_model.clone(),
-        asked: server.context,
-        context: server.load.context_ceiling.unwrap_or(plain.context),
-        keep_alive: match server.keep_alive {
-            None => plain.keep_alive,
-            Some(KeptFor::Time(time)) => KeepAlive::For(time),
-            Some(KeptFor::Ever) => KeepAlive::Forever,
-        },
-        load: load(server),
-        limits: limits(server),
-        ..plain
-    })
-}
-
-/// What protects there, in the order of the configuration, the default model last: the first claim wins.
-fn claims(server: &External, protect: &[Protect]) -> Vec<Claim> {
-    let here = protect.iter().filter(|one| one.target.as_ref().is_none_or(|id| *id == server.id));
-    let named = here.map(|one| Claim {
-        model: one.model.clone(),
-        role: match one.role {
-            ProtectRole::Chat => Role::Chat,
-            ProtectRole::Memory => Role::Memory,
-            ProtectRole::Worker => Role::Worker,
-        },
-    });
-    let default = server.default_model.iter().map(|model| Claim { model: model.clone(), role: Role::TargetDefault });
-    named.chain(default).collect()
-}
-
-/// By LM Studio's own names: only what is configured.
-fn load(server: &External) -> Map<String, Value> {
-    let load = &server.load;
-    let context = load.context_length.or(server.context.filter(|_| server.load != ExternalLoad::default()));
-    let all = [
-        ("context_length", context.map(Value::from)),
-        ("eval_batch_size", load.eval_batch_size.map(Value::from)),
-        ("flash_attention", load.flash_attention.map(Value::from)),
-        ("num_experts", load.num_experts.map(Value::from)),
-        ("offload_kv_cache_to_gpu", load.offload_kv_cache_to_gpu.map(Value::from)),
-    ];
-    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
-}
-
-fn headers(server: &External) -> Result<HeaderMap, ServerError> {
-    let bad = || ServerError::BadHeader(server.id.clone());
-    let header = |(name, text): (&motorpool_catalog::HeaderName, &motorpool_catalog::HeaderText)| {
-        let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
-        let mut value = HeaderValue::from_str(text.as_str()).ok()?;
-        value.set_sensitive(true);
-        Some((name, value))
-    };
-    server.headers.iter().map(|pair| header(pair).ok_or_else(bad)).collect()
-}
-
-fn key(server: &External) -> Result<Option<Key>, ServerError> {
-    let id = || server.id.clone();
-    let text = match (&server.key_file, &server.key_env) {
-        (Some(path), _) => {
-            first_line(path).map_err(|source| ServerError::KeyFile { id: id(), path: path.clone(), source })?
-        }
-        (None, Some(name)) => {
-            std::env::var(name).map_err(|_| ServerError::KeyVariable { id: id(), name: name.clone() })?
-        }
-        (None, None) => return Ok(None),
-    };
-    Key::new(text.trim()).map(Some).ok_or_else(|| ServerError::BadKey(id()))
-}
-
-fn first_line(path: &Path) -> std::io::Result<String> {
-    Ok(fs::read_to_string(path)?.lines().next().unwrap_or_default().to_owned())
-}
-
-/// News of a server as an event of the pool.
-fn event(News { target, server, what }: News) -> EventKind {
-    let server = server.as_str();
-    match what {
-        Told::Mutation(mutation) => {
-            let change = match mutation.kind {
-                MutationKind::Load => "load",
-                MutationKind::Evict => "evict",
-                MutationKind::Restore => "restore",
-            };
-            EventKind::ExternalChanged { target, server, change, model: mutation.model }
-        }
-        Told::Notice(notice) => {
-            let detail = notice.detail.fields().into_iter().map(|(name, field)| (name, fact(field))).collect();
-            let Notice { kind, model, message, .. } = *notice;
-            let level = match kind.level() {
-                Level::Info => "info",
-                Level::Warning => "warning",
-                Level::Error => "error",
-            };
-            let kind = kind.as_str();
-            EventKind::External(Box::new(ExternalNotice { target, server, kind, level, model, message, detail }))
-        }
-    }
-}
-
-fn fact(field: Field) -> Fact {
-    match field {
-        Field::Number(n) => Fact::Number(n),
-        Field::Text(text) => Fact::Text(text),
-        Field::List(names) => Fact::List(names),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use motorpool_catalog::{Source, parse_config};
-
-    fn config(text: &str) -> Config {
-        parse_config(Source { file: "f", text }, &|_| None).expect(text)
-    }
-
-    const DESK: &str = "[[external]]\nid = \"desk\"\nkind = \"lmstudio\"\nurl = \"http://h:1\"\n";
-
-    #[test]
-    fn protection_is_that_of_the_server_and_its_default_model_comes_last() {
-        let config = config(&format!(
-            "{DESK}default_model = \"d\"\n[[protect]]\nmodel = \"a\"\nrole = \"memory\"\ntarget = \"desk\"\n[[protect]]\nmodel = \"b\"\n"
-        ));
-        let claims = claims(&config.external[0], &config.protect);
-        let claims: Vec<_> = claims.iter().map(|claim| (claim.model.as_str(), claim.role)).collect();
-        assert_eq!(claims, [("a", Role::Memory), ("b", Role::Chat), ("d", Role::TargetDefault)]);
-        let mut other = config.external[0].clone();
-        (other.id, other.default_model) = ("home".into(), None);
-        assert_eq!(super::claims(&other, &config.protect).len(), 1, "only what is protected everywhere");
-    }
-
-    #[test]
-    fn a_load_has_only_what_is_configured() {
-        let text = |lines: &str| Value::from(load(&config(&format!("{DESK}{lines}")).external[0])).to_string();
-        assert_eq!(text(""), "{}");
-        assert_eq!(text("context = 99\n"), "{}", "the server decides by itself");
-        assert_eq!(text("[external.load]\nflash_attention = true"), r#"{"flash_attention":true}"#);
-        assert_eq!(text("[external.load]\ncontext_length = 7\ncontext_ceiling = 5"), r#"{"context_length":7}"#);
-    }
-
-    #[test]
-    fn a_key_comes_from_the_first_line_of_its_file_and_a_missing_one_is_said() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let path = folder.path().join("key");
-        let server = || config(&format!("{DESK}key_file = \"{}\"", path.display())).external.remove(0);
-        let missing = Failure::from(key(&server()).expect_err("nothing there"));
-        assert!(missing.exit == Exit::Config && missing.what.contains("`desk`"), "{}", missing.what);
-        fs::write(&path, "  sk-1 \nmore\n").expect("written");
-        assert!(key(&server()).expect("a key").is_some());
-        let unset = config(&format!("{DESK}key_env = \"MOTORPOOL_TEST_NO_SUCH_KEY\"")).external.remove(0);
-        assert!(matches!(key(&unset), Err(ServerError::KeyVariable { .. })));
-    }
-
-    #[test]
-    fn a_notice_is_told_with_its_detail() {
-        let mut notice = Notice {
-            kind: motorpool_residency::NoticeKind::WillNotFit,
-            model: "m".into(),
-            message: "why".into(),
-            detail: motorpool_residency::Detail::default(),
-        };
-        notice.detail.resident_count = Some(2);
-        let news = News { target: "desk".into(), server: Kind::Ollama, what: Told::Notice(Box::new(notice)) };
-        let EventKind::External(told) = event(news) else { panic!("a notice") };
-        assert_eq!(
-            (told.target.as_str(), told.server, told.kind, told.level),
-            ("desk", "ollama", "will-not-fit", "error")
-        );
-        assert_eq!(told.detail, [("residentCount", Fact::Number(2))]);
-    }
+    servers::local(&config.external)
 }

@@ -1,7 +1,8 @@
 //! Motorpool as a library: what a program needs that embeds the pool.
 //!
 //! Engines run below a keeper, which is this program started again: call [`keeper_if_asked`] first thing in `main`,
-//! before a runtime, a thread, or anything that reads arguments. The rest is the crates, by their names.
+//! before a runtime, a thread, or anything that reads arguments. The rest is the crates, by their names, and [`servers`]:
+//! model servers that run already.
 //!
 //! ```no_run
 //! use motorpool::{catalog, pool, supervisor};
@@ -35,7 +36,10 @@
 //! }
 //! ```
 
+pub mod servers;
+
 pub use motorpool_catalog as catalog;
+pub use motorpool_external as external;
 pub use motorpool_gateway as gateway;
 pub use motorpool_gguf as gguf;
 pub use motorpool_pool as pool;

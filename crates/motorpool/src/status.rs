@@ -44,6 +44,9 @@ pub(crate) struct Server {
     pub(crate) trouble: Option<String>,
     /// How many models it takes; `None`: unknown, 0: without limit.
     pub(crate) capacity: Option<u32>,
+    /// A router: whether it heeds that it is to load for no request.
+    #[serde(default)]
+    pub(crate) autoload: Option<String>,
     pub(crate) residents: Vec<Resident>,
 }
 

@@ -51,7 +51,15 @@ enum OfNvidia {
 }
 
 /// Every process here, by id, with its name.
-pub(crate) type Names = BTreeMap<u32, String>;
+pub(crate) type Names = BTreeMap<u32, Called>;
+
+/// What a process is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Called {
+    pub(crate) name: String,
+    /// Under whose id it is counted: what one program holds in many processes is one figure.
+    pub(crate) counted_as: u32,
+}
 
 impl Cards {
     pub(crate) fn new(host: &Host, graphics: Graphics) -> Self {
@@ -181,14 +189,26 @@ fn sight(
         holds.filter(|(_, bytes)| !bytes.is_zero()).collect()
     });
     let pids: BTreeSet<u32> = ours.values().flat_map(|tree| tree.pids.iter().copied()).collect();
-    let tenants = shown.map(|shown| tenants(shown, &pids)).unwrap_or_default();
-    let tenant = |(pid, bytes)| Tenant { pid, name: names.get(&pid).cloned(), bytes };
+    let tenants = shown.map(|shown| together(tenants(shown, &pids), names)).unwrap_or_default();
+    let tenant = |(pid, bytes)| Tenant { pid, name: names.get(&pid).map(|called| called.name.clone()), bytes };
     CardSight::Seen(CardFigures {
         total: memory.total,
         free: memory.free,
         by_spawn,
         tenants: tenants.into_iter().take(MOST_TENANTS).map(tenant).collect(),
     })
+}
+
+/// What the processes of one program hold together, the largest first.
+fn together(tenants: Vec<(u32, Bytes)>, names: &Names) -> Vec<(u32, Bytes)> {
+    let mut sums = BTreeMap::<u32, Bytes>::new();
+    for (pid, bytes) in tenants {
+        let sum = sums.entry(names.get(&pid).map_or(pid, |called| called.counted_as)).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
+    sums
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! Processes are looked at before the drivers and after them: one that ends meanwhile is still ours. What engines say
 //! that they hold counts from before, as it may have come while the driver was asked.
 use crate::{
-    cards::{Cards, Names, Ours},
+    cards::{Called, Cards, Names, Ours},
     drivers::{Drivers, Sighted},
     handle::Post,
     meter::{EVERY, Meter},
@@ -180,7 +180,8 @@ async fn whose(meter: &Arc<Meter>, servers: Option<Arc<Mutex<Servers>>>) -> (BTr
     let look = move || {
         let table = processes();
         let ours = meter.ours(&table, now());
-        let mut names = table.iter().map(|process| (process.pid, process.name.clone())).collect();
+        let called = |name: &str, pid| Called { name: name.to_owned(), counted_as: pid };
+        let mut names = table.iter().map(|process| (process.pid, called(&process.name, process.pid))).collect();
         if let Some(servers) = servers {
             servers.lock().rename(now(), &table, &mut names);
         }

@@ -3,7 +3,7 @@
 //!
 //! Who listens on a server's port is the server, and all that descends from it. It is looked for among all processes once in
 //! a minute at most; one that was found is only asked whether it still listens.
-use crate::cards::Names;
+use crate::cards::{Called, Names};
 use motorpool_devices::{ProcessFacts, descendants_in, listener, listens};
 use motorpool_vocab::Now;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Servers {
             *found = search(server.port, *found, (now, table));
             let Found::Here(pid) = *found else { continue };
             for one in descendants_in(table, pid).into_iter().chain([pid]) {
-                names.insert(one, format!("external server {}", server.name));
+                names.insert(one, Called { name: format!("external server {}", server.name), counted_as: pid });
             }
         }
     }
@@ -74,10 +74,10 @@ mod tests {
         let mut named = |now: Now| {
             let mut names = Names::new();
             servers.rename(now, &processes(), &mut names);
-            names.get(&me).cloned()
+            names.get(&me).map(|called| (called.name.clone(), called.counted_as))
         };
         let start = Now::from_nanos(1);
-        assert_eq!(named(start).as_deref(), Some("external server desk"));
+        assert_eq!(named(start), Some(("external server desk".to_owned(), me)));
         drop(socket);
         assert_eq!(named(start), None);
         let again = TcpListener::bind(("127.0.0.1", port)).expect("it is free again");

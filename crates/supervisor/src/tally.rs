@@ -84,6 +84,10 @@ pub struct Tally {
     pub denials: BTreeMap<&'static str, u64>,
     /// Builds that nobody waits for and that were put off for want of room.
     pub deferrals: u64,
+    /// What was told of servers that somebody else runs, by the server's id and the notice's kind.
+    pub notices: BTreeMap<(String, &'static str), u64>,
+    /// What we changed there, by the server's id and what it was.
+    pub changes: BTreeMap<(String, &'static str), u64>,
     /// How often more was reserved than may be.
     pub overflows: u64,
     /// By how much it is now.
@@ -104,6 +108,8 @@ impl Default for Tally {
             drains: BTreeMap::new(),
             denials: BTreeMap::new(),
             deferrals: 0,
+            notices: BTreeMap::new(),
+            changes: BTreeMap::new(),
             overflows: 0,
             overflow: Bytes::ZERO,
             lag: Histogram::new(LAGS),
@@ -135,6 +141,8 @@ impl Tally {
             EventKind::DrainBegan { key, .. } => drop(self.draining.insert(key.clone())),
             EventKind::DrainGivenUp { key } => self.end_drain(key, DrainOutcome::GivenUp),
             EventKind::Deferred { .. } => self.deferrals = self.deferrals.saturating_add(1),
+            EventKind::External(notice) => add(&mut self.notices, (notice.target.clone(), notice.kind)),
+            EventKind::ExternalChanged { target, change, .. } => add(&mut self.changes, (target.clone(), *change)),
             EventKind::GpuPaused { .. } => add(&mut self.denials, "gpu-paused"),
             EventKind::Overflow { by } => {
                 self.overflows = self.overflows.saturating_add(1);
@@ -179,7 +187,7 @@ fn add<K: Ord>(counts: &mut BTreeMap<K, u64>, what: K) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_vocab::{Now, Spawn};
+    use motorpool_vocab::{ExternalNotice, Now, Spawn};
 
     fn key(text: &str) -> EngineKey {
         text.parse().expect("a key")
@@ -259,5 +267,28 @@ mod tests {
             tally.on_event(&EventKind::Ready { key: key(name), spawn: Spawn(1), within: Duration::from_secs(3) });
         }
         assert_eq!(tally.loads.values().map(Histogram::count).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn what_happens_on_others_servers_is_counted_by_server_and_kind() {
+        let mut tally = Tally::default();
+        let changed =
+            |change| EventKind::ExternalChanged { target: "desk".into(), server: "ollama", change, model: "m".into() };
+        for change in ["load", "evict", "load"] {
+            tally.on_event(&changed(change));
+        }
+        let notice = ExternalNotice {
+            target: "desk".into(),
+            server: "ollama",
+            kind: "stress",
+            level: "warning",
+            model: "m".into(),
+            message: String::new(),
+            detail: vec![],
+        };
+        tally.on_event(&EventKind::External(Box::new(notice)));
+        let desk = |what| ("desk".to_owned(), what);
+        assert_eq!(tally.changes, [(desk("evict"), 1), (desk("load"), 2)].into());
+        assert_eq!(tally.notices, [(desk("stress"), 1)].into());
     }
 }

@@ -51,9 +51,11 @@ async fn let_in(guest: &Guest, model: &str, tally: &mut Tally) -> Stay {
 async fn is_answered(stay: &mut Stay) -> bool {
     loop {
         let body = json!({"model": stay.wire_model(), "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]});
-        let body: Body = Full::new(body.to_string().into()).map_err(|never| match never {}).boxed_unsync();
-        let request = Request::post("/v1/chat/completions").header("content-type", "application/json");
-        let Ok(answer) = stay.send(request.body(body).expect("a request")).await else { return false };
+        let request = || {
+            let body: Body = Full::new(body.to_string().into()).map_err(|never| match never {}).boxed_unsync();
+            Request::post("/").header("content-type", "application/json").body(body).expect("a request")
+        };
+        let Ok(answer) = stay.send("/v1/chat/completions", request).await else { return false };
         let status = answer.status().as_u16();
         let Ok(body) = answer.into_body().collect().await else { return false };
         if status == 200 {

@@ -23,8 +23,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
-    net::{TcpListener as Listener, TcpStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener as Listener, TcpStream, tcp::OwnedReadHalf},
     task::JoinHandle,
 };
 
@@ -209,8 +209,7 @@ fn program() -> PathBuf {
     programs.find(|program| program.is_file()).expect("its program")
 }
 
-/// A port that leads to another one, and remembers the first line of each request. For clients that make a connection for
-/// each.
+/// A port that leads to another one, and remembers the first line of each request.
 #[derive(Debug)]
 pub struct Tap {
     port: u16,
@@ -256,20 +255,55 @@ impl Tap {
 }
 
 async fn pass(
-    mut client: TcpStream,
+    client: TcpStream,
     port: u16,
     (seen, denied): (Arc<Mutex<Vec<String>>>, Option<&'static str>),
 ) -> io::Result<()> {
-    let mut first = Vec::new();
-    while !first.contains(&b'\n') && client.read_buf(&mut first).await? > 0 {}
-    let line = String::from_utf8_lossy(&first).lines().next().unwrap_or_default().to_owned();
-    let line = line.strip_suffix(" HTTP/1.1").unwrap_or(&line).to_owned();
-    let is_denied = denied.is_some_and(|begin| line.starts_with(begin));
-    seen.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    let server = TcpStream::connect(("127.0.0.1", port)).await?;
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let requests = async {
+        let mut bytes = Vec::new();
+        while let Some(request) = next_request(&mut from_client, &mut bytes).await? {
+            let line = String::from_utf8_lossy(&request).lines().next().unwrap_or_default().to_owned();
+            let line = line.strip_suffix(" HTTP/1.1").unwrap_or(&line).to_owned();
+            let is_denied = denied.is_some_and(|begin| line.starts_with(begin));
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            if is_denied {
+                return Ok(true);
+            }
+            to_server.write_all(&request).await?;
+        }
+        to_server.shutdown().await.map(|()| false)
+    };
+    let answers = tokio::io::copy(&mut from_server, &mut to_client);
+    let is_denied = tokio::select! {
+        is_denied = requests => is_denied?,
+        copied = answers => return copied.map(drop),
+    };
     if is_denied {
-        return client.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+        // Nothing else is on its way: who denies has read a request, which comes after the answer to the one before.
+        return to_client.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
     }
-    let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
-    server.write_all(&first).await?;
-    copy_bidirectional(&mut client, &mut server).await.map(drop)
+    tokio::io::copy(&mut from_server, &mut to_client).await.map(drop)
+}
+
+/// The next whole request of a known length; what follows it stays in `bytes`. `None`: its client ends.
+async fn next_request(client: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    loop {
+        if let Some(n) = length_of(bytes).filter(|n| *n <= bytes.len()) {
+            return Ok(Some(bytes.drain(..n).collect()));
+        }
+        if client.read_buf(bytes).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// Bytes of the request that `bytes` begins with, once its head is there.
+fn length_of(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    Some(end + length.unwrap_or(0))
 }

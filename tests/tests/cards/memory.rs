@@ -1,9 +1,10 @@
 //! Memory that comes back late, or that somebody else took: who waits, who goes, who is told what.
 use crate::support::{assert_serves, model, taking, until_card};
-use motorpool_testkit::eventually;
+use motorpool_testkit::{eventually, servers::FakeOllama};
 use motorpool_tests::e2e::{
     Daemon, House, Outcome,
     cards::{CARDS, Cards},
+    talk::{CHAT, chat},
 };
 use motorpool_vocab::{GIB, MIB};
 
@@ -101,6 +102,24 @@ async fn somebody_elses_use_costs_an_idle_engine_its_place_and_no_request_its_an
     daemon.stop().await;
 }
 
+/// A child of this test's own process.
+struct Child(std::process::Child);
+
+impl Child {
+    fn start() -> Self {
+        // It reads what never comes.
+        let mut command = std::process::Command::new("cat");
+        Self(command.stdin(std::process::Stdio::piped()).spawn().expect("it starts"))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// This test's own process holds memory of the card.
 fn tenant(bytes: u64) -> String {
     format!("process uuid={} pid={} bytes={bytes}\n", CARDS[0], std::process::id())
@@ -112,17 +131,31 @@ async fn who_else_holds_the_memory_is_named_to_whoever_is_denied_for_it() {
     // Where that is seen before the start, it would go to system memory.
     house.fake_with("next", &taking(12 << 10), "declared = \"12288MiB\"\ngpu_layers = 99\n");
     let mut cards = Cards::put_in(&mut house, TOTALS, "");
-    // This process listens where the configuration has a model server.
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("http://{}", socket.local_addr().expect("bound"));
-    let server = [("id", "desk"), ("kind", "ollama"), ("url", &url)];
-    house.add("external", server.map(|(key, value)| (key, value.into())));
+    // This process listens where the configuration has a model server, and a child of it holds memory too.
+    let server = FakeOllama::open(&["x:latest"]).await.expect("a free port");
+    let child = Child::start();
+    let url = format!("http://127.0.0.1:{}", server.port());
+    let keys = [("id", "desk"), ("kind", "ollama"), ("url", &url)];
+    house.add("external", keys.map(|(key, value)| (key, value.into())));
     let daemon = house.start().await;
-    cards.set_used(CARDS[0], 20 * GIB, &tenant(20 * GIB));
+    let answer = daemon.http().post(CHAT, &chat("desk/x:latest", "hello")).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let held = format!("{}process uuid={} pid={} bytes={}\n", tenant(14 * GIB), CARDS[0], child.0.id(), 6 * GIB);
+    cards.set_used(CARDS[0], 20 * GIB, &held);
+    until_card(&daemon, CARDS[0], |card| card.foreign_bytes == Some(20 * GIB)).await;
+    let idle = async || {
+        let status = daemon.cli(&["residency", "--json"]).await.json();
+        (status["targets"][0]["residents"][0]["inUse"] == false).then_some(())
+    };
+    eventually("what is ours there is idle", idle).await;
     let denied = daemon.cli(&["load", "next"]).await;
     assert_eq!(denied.code, Some(10), "{denied:?}\n{}", daemon.log());
     let who = format!("external server desk (process {})", std::process::id());
-    assert!(denied.stderr.contains(&who), "{denied:?}");
+    assert!(denied.stderr.contains(&format!("{who} uses 20.0 GiB")), "{denied:?}");
+    let explained = daemon.cli(&["explain", "next"]).await;
+    for outcome in [&denied, &explained] {
+        assert!(outcome.stderr.contains("ours: desk/x:latest"), "{outcome:?}");
+    }
     let log = daemon.log();
     let lines: Vec<_> = log.lines().filter(|line| line.contains(DENIED)).collect();
     assert!(matches!(lines[..], [line] if line.contains("budget exhausted: would commit ")), "{lines:?}");

@@ -35,9 +35,11 @@ pub(crate) fn visit(target: Target) -> Visit {
 pub(crate) async fn chat(stay: &mut Stay) -> Result<(u16, Value), Refusal> {
     loop {
         let body = json!({"model": stay.wire_model(), "messages": []}).to_string();
-        let body: Body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
-        let request = Request::post("/v1/chat/completions").header("authorization", "Bearer ours");
-        let answer = stay.send(request.body(body).expect("a request")).await.expect("it answers");
+        let request = || {
+            let body: Body = Full::new(Bytes::from(body.clone())).map_err(|never| match never {}).boxed_unsync();
+            Request::post("/").header("authorization", "Bearer ours").body(body).expect("a request")
+        };
+        let answer = stay.send("/v1/chat/completions", request).await.expect("it answers");
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.expect("a whole answer").to_bytes();
         let json = serde_json::from_slice(&body).unwrap_or(Value::Null);

@@ -1,5 +1,7 @@
 //! We as guests: on a real llama-server in router mode, with small real models, and on servers that look like Ollama and
 //! LM Studio.
+mod connections;
+mod embedded;
 mod fakes;
 mod leaving;
 mod lmstudio;

@@ -4,7 +4,7 @@ use crate::{
     support::Visit,
 };
 use motorpool_external::{KeepAlive, Refusal, Target};
-use motorpool_residency::{Kind, Lifecycle, MIN_RESIDENCY};
+use motorpool_residency::{Decline, Kind, Lifecycle, MIN_RESIDENCY};
 use motorpool_testkit::{
     eventually,
     servers::{FakeOllama, Fault},
@@ -57,6 +57,39 @@ async fn a_model_for_embeddings_is_loaded_and_kept_and_given_back_like_others() 
     eventually("it is kept after its last use", kept).await;
     visit.guest.leave(Duration::from_secs(20)).await;
     assert!(server.residents().is_empty() && visit.owned().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_given_back_for_a_model_that_is_not_there_or_may_not_be() {
+    let server = server().await;
+    let visit = Visit::at::<4>(vec![ollama(&server)]);
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    visit.tomorrow();
+    let refused = visit.guest.prepare("nowhere").await.expect_err("no such model");
+    assert!(matches!(refused, Refusal::Declined(Decline::NoSuchModel)), "{refused:?}");
+    server.fail("/api/tags", Fault::Status(500, "busy".into()), 1);
+    let refused = visit.guest.prepare("b").await.expect_err("nobody knows");
+    assert!(matches!(&refused, Refusal::Server(why) if why.to_string().contains("busy")), "{refused:?}");
+    assert_eq!(resident(&server), ["a:latest"]);
+    drop(visit.guest.prepare("b").await.expect("it is there after all"));
+    assert_eq!(resident(&server), ["b:latest"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_loaded_anew_with_more_context_is_kept_as_they_have_it() {
+    let server = server().await;
+    let visit = visit(ollama(&server));
+    let stay = visit.guest.prepare("a").await.expect("it loads");
+    assert_eq!(stay.loaded_with(), Some(4096));
+    server.load_with("a", 16384);
+    let n_reloads = server.n_reloads();
+    drop(stay);
+    let ours = async || (server.residents() == [("a:latest".to_owned(), 77)]).then_some(());
+    eventually("our time is set after the last lease", ours).await;
+    visit.guest.distrust();
+    let stay = visit.guest.prepare("a").await.expect("it is there");
+    assert_eq!((stay.loaded_with(), server.n_reloads()), (Some(16384), n_reloads), "and not loaded anew");
+    assert_eq!(visit.guest.prepare("a").await.expect("it is trusted").loaded_with(), Some(16384));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +172,9 @@ async fn without_a_listing_nothing_is_changed_nor_trusted_and_the_request_goes_i
     let server = server().await;
     let visit = visit(hasty(ollama(&server)));
     for fault in [Fault::Slow, Fault::Malformed, Fault::Status(503, "no".into()), Fault::HangUp] {
-        server.fail("/api/ps", fault, 1);
+        // A kept connection that dies is no answer: the look is made once more.
+        let n = if matches!(fault, Fault::HangUp) { 2 } else { 1 };
+        server.fail("/api/ps", fault, n);
         drop(visit.guest.prepare("a").await.expect("it is sent as it is"));
         assert!(server.asked("/api/generate").is_empty());
     }

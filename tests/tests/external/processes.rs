@@ -138,7 +138,7 @@ async fn what_a_helper_process_loaded_is_adopted_kept_and_given_back_when_we_go(
         model: model.to_owned(),
         instance: Some(instance.to_owned()),
     };
-    assert_eq!(ours.guests.adopt(&report), Adoption::Taken);
+    assert_eq!(ours.guests.adopt(&report).await, Adoption::Taken);
     let refused = ours.guest.prepare("b").await.expect_err("a helper's is not evicted");
     assert!(matches!(refused, Refusal::Declined(Decline::Full { .. })), "{refused:?}");
     ours.guests.leave_all(Duration::from_secs(20)).await;

@@ -62,9 +62,12 @@ async fn a_model_of_a_router_answers_whole_and_in_a_stream_and_is_given_back_at_
     assert!(answer.status == 200 && said.is_done && said.error.is_none(), "{}", answer.text());
     assert_eq!(answer.headers.get("x-accel-buffering").map(http::HeaderValue::as_bytes), Some(&b"no"[..]));
     assert_eq!(router.residents().await, ["a"]);
-    let status = residency(&daemon).await;
-    let row = &status["targets"][0]["residents"][0];
-    assert_eq!((&row["model"], &row["owner"], &row["inUse"]), (&json!("a"), &json!("ours"), &json!(false)));
+    let idle = async || {
+        let row = residency(&daemon).await["targets"][0]["residents"][0].clone();
+        assert_eq!((&row["model"], &row["owner"]), (&json!("a"), &json!("ours")));
+        (row["inUse"] == false).then_some(())
+    };
+    eventually("it is ours, and idle", idle).await;
     let events = daemon.cli(&["events"]).await.stdout;
     assert!(events.contains("external-changed") && events.contains("change load"), "{events}");
     daemon.stop().await;

@@ -69,6 +69,34 @@ async fn no_client_says_how_long_a_model_stays_on_somebodys_ollama() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_client_has_a_model_loaded_anew_on_somebodys_ollama_and_too_much_context_is_told() {
+    let server = FakeOllama::open(&["x:latest"]).await.expect("a port");
+    server.load_with("x:latest", 16384);
+    let mut house = House::new();
+    enter(&mut house, ("home", "ollama", server.port()), &[]);
+    let daemon = house.start().await;
+    for path in ["/api/chat", "/api/generate", "/api/embed"] {
+        let mut body = ask("home/x:latest", "hello");
+        (body["prompt"], body["input"], body["stream"]) = ("hello".into(), "hello".into(), false.into());
+        body["options"] = json!({"num_ctx": 32768, "num_gpu": 0, "temperature": 0.5});
+        let answer = daemon.http().post(path, &body).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        let asked = server.asked(path);
+        assert_eq!(asked.last().expect("it came").body["options"], json!({"temperature": 0.5, "num_ctx": 16384}));
+    }
+    let answer = daemon.http().post("/api/chat", &ask("home/x:latest", "hello")).await.expect("an answer");
+    assert_eq!((answer.status.as_u16(), server.n_reloads()), (200, 0), "{}", answer.text());
+    let mut hidden = ask("home/x:latest", "hello");
+    hidden["Options"] = json!({"num_ctx": 32768});
+    let answer = daemon.http().post("/api/chat", &hidden).await.expect("an answer");
+    assert_eq!((answer.status.as_u16(), server.n_reloads()), (400, 0), "{}", answer.text());
+    let events = daemon.cli(&["events"]).await.stdout;
+    assert!(events.contains("stress") && events.contains("32768 tokens is asked for"), "{events}");
+    daemon.stop().await;
+    assert_eq!(server.residents().len(), 1, "what others loaded stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_a_key_gets_its_own_and_never_the_callers() {
     let server = FakeLmStudio::open(Tier::V1, &["k", "hidden"]).await.expect("a port");
     server.lock("sk-theirs");

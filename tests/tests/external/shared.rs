@@ -7,7 +7,11 @@ use motorpool_external::{
     CallError, Guests, LockError, OpenError, Refusal, Report, ServerError, Target, TargetLock, Told,
 };
 use motorpool_residency::{Adoption, Kind, NoticeKind};
-use motorpool_testkit::servers::{FakeLmStudio, FakeOllama, Tier};
+use motorpool_testkit::{
+    eventually,
+    servers::{FakeLmStudio, FakeOllama, Tier},
+};
+use nix::{sys::stat::Mode, unistd::mkfifo};
 use std::{fs, sync::Arc, time::Duration};
 
 async fn server() -> FakeOllama {
@@ -67,6 +71,29 @@ async fn after_a_crash_nothing_is_taken_over_where_loads_cannot_be_told_apart() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_takes_its_time_is_waited_for_by_whoever_loaded_and_by_nobody_else() {
+    let (folder, server) = (tempfile::tempdir().expect("a temporary directory"), server().await);
+    server.load("b");
+    let visit = Visit::below(folder.path(), vec![ollama(&server)]);
+    // Opened for writing, it waits for whoever reads.
+    let disk = folder.path().join("residency.new");
+    mkfifo(&disk, Mode::S_IRWXU).expect("a pipe");
+    let guest = visit.guest.clone();
+    let loading = tokio::spawn(async move { guest.prepare("a").await.map(drop) });
+    let (guest, others) = (visit.guest.clone(), visit.guest.clone());
+    let others = tokio::spawn(async move {
+        eventually("it is ours", async || (guest.owned().len() == 1).then_some(())).await;
+        drop(others.prepare("b").await.expect("it is there"));
+        others.look().await.expect("it answers").residents.len()
+    });
+    assert_eq!(others.await.expect("nobody waits for the disk"), 2);
+    assert!(!loading.is_finished(), "a crash would lose whose it is");
+    let written = tokio::task::spawn_blocking(move || fs::read_to_string(disk)).await.expect("no panic");
+    assert!(written.expect("a text").contains("a:latest"));
+    loading.await.expect("no panic").expect("it is loaded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_earlier_run_left_on_a_server_that_is_away_stays_written_down() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let server = server().await;
@@ -93,9 +120,9 @@ async fn a_helpers_load_is_adopted_protected_and_given_back_and_a_strangers_is_r
         instance: None,
     };
     for (kind, port) in [("lmstudio", server.port()), ("vllm", server.port()), ("ollama", 1)] {
-        assert_eq!(visit.guests.adopt(&report(kind, port)), Adoption::Refused, "{kind} {port}");
+        assert_eq!(visit.guests.adopt(&report(kind, port)).await, Adoption::Refused, "{kind} {port}");
     }
-    assert_eq!(visit.guests.adopt(&report("ollama", server.port())), Adoption::Taken);
+    assert_eq!(visit.guests.adopt(&report("ollama", server.port())).await, Adoption::Taken);
     assert_eq!(visit.owned(), ["a:latest"]);
     visit.tomorrow();
     drop(visit.guest.prepare("b").await.expect("it loads"));

@@ -9,7 +9,7 @@ use crate::{
 use axum::{Json, extract::State};
 use bytes::Bytes;
 use motorpool_external::{
-    Report,
+    Autoload, Report,
     residency::{Action, Capacity, Lifecycle, Notice, Owner, Phase, Plan, Protection, Resident, Used},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -34,6 +34,9 @@ pub(super) struct Target {
     trouble: Option<String>,
     /// How many models it takes; `null`: unknown, 0: without limit.
     capacity: Option<u32>,
+    /// Of a router that we manage, whether it heeds that it is to load for no request: `heeded`, `ignored`, or `untold` as
+    /// long as nobody knows.
+    autoload: Option<&'static str>,
     /// Models in its memory, as it lists them.
     residents: Vec<Row>,
 }
@@ -180,7 +183,7 @@ pub(super) async fn adopt(State(context): Shared, Whole(body): Whole) -> Result<
         return Err(Failure::NotFound { path, hint: "; `residency status` lists them" }.into());
     };
     let adopted = format!("{}/{}", outside.config.id, report.model);
-    outside.watch.guest().adopt(&report);
+    outside.watch.guest().adopt(&report).await;
     outside.watch.look_again(LOOK_WITHIN).await;
     Ok(Json(Adopted { adopted }))
 }
@@ -239,6 +242,7 @@ impl Target {
                 Capacity::Unlimited => Some(0),
                 Capacity::Of(n) => Some(n),
             }),
+            autoload: view.and_then(|view| view.autoload).map(Autoload::as_str),
             residents: view.into_iter().flat_map(|view| &view.residents).map(Row::of).collect(),
         }
     }

@@ -112,6 +112,18 @@ fn write_lives(families: &mut Families, tally: &Tally) {
         counter("motorpool_deferrals", "Builds that nobody waits for and that were put off for want of room."),
         Value::Count(tally.deferrals),
     );
+    let by_server = |label, counts: &BTreeMap<(String, &'static str), u64>| -> Vec<_> {
+        let labels = |target: &String, what: &str| vec![("target", target.clone()), (label, what.to_owned())];
+        counts.iter().map(|((target, what), n)| (labels(target, what), Value::Count(*n))).collect()
+    };
+    families.add(
+        counter("motorpool_external_notices", "What was told of external servers, by server and kind."),
+        by_server("kind", &tally.notices),
+    );
+    families.add(
+        counter("motorpool_external_changes", "Our loads, evictions and restores on external servers."),
+        by_server("change", &tally.changes),
+    );
     families.one(
         counter("motorpool_overflows", "How often more came to be reserved than may be."),
         Value::Count(tally.overflows),

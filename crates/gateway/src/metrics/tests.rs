@@ -75,6 +75,8 @@ fn scene() -> Families {
     tally.loads.insert(key("llama-server:m:0").model().clone(), loads);
     let pages = Pages::from([(key("llama-server:m:0"), Page::Failed)]);
     let (counts, ids) = (meters.counts(), ["m", "idle"]);
+    tally.notices.insert(("desk".to_owned(), "stress"), 1);
+    tally.changes.insert(("desk".to_owned(), "load"), 2);
     let mut families = Families::default();
     pool::write(&mut families, &snapshot, &tally);
     pool::write_requests(&mut families, &counts, 2);

@@ -6,7 +6,10 @@
 //!            └───┼──────────────────────────────┘
 //!                └─ well ─► first bytes ─► Relay, the visit inside
 //! ```
-use super::{Foreign, Visit};
+use super::{
+    Foreign, Visit,
+    loads::{Api, Loads},
+};
 use crate::{
     asker::Asker,
     body::{ReplyBody, boxed, full},
@@ -21,13 +24,13 @@ use crate::{
     relay::{Broken, Manner, Relay, Terms, next_bytes},
     retain::{Replay, Retained},
     route::{Served, Way},
-    scan::{Findings, Key},
+    scan::Findings,
     splice::{Edits, Splice, Streaming},
     upstream::Inflow,
     usage::Recorder,
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, request, response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request, response};
 use motorpool_catalog::{ExternalKind, Parameters};
 use motorpool_external::{Next, Refusal};
 use std::sync::Arc;
@@ -40,6 +43,7 @@ struct Job {
     headers: HeaderMap,
     body: Arc<Retained>,
     found: Findings,
+    loads: Loads,
     caller: Caller,
     recorder: Recorder,
 }
@@ -58,6 +62,8 @@ pub(crate) async fn by_table(
         return Err(Failure::NotSupported("models of this server are not offered by Ollama's API: use `/v1/…`"));
     }
     let found = received.found.unwrap_or_default();
+    let api = if matches!(served.way, Way::Translated(_)) { Api::Ollama } else { Api::Other };
+    let loads = Loads::of((to.outside.config.kind, api), &found)?;
     let mut headers = headers::to_engine(&head.headers, motorpool_catalog::always_passes);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers::name_request(&mut headers, &asker.holder.request);
@@ -71,7 +77,7 @@ pub(crate) async fn by_table(
     recorder.is_for_foreign(&to.outside.config.id, &to.qualified());
     let told = Told { handle: context.handle.clone(), model: None, caller: caller.clone(), recorder: recorder.clone() };
     let (method, path, body) = (head.method, served.path, received.body);
-    let job = Job { to, method, path, headers, body, found, caller, recorder };
+    let job = Job { to, method, path, headers, body, found, loads, caller, recorder };
     let context = Arc::clone(context);
     loading::within(Box::pin(async move { job.run(&context).await }), after, told).await
 }
@@ -80,7 +86,8 @@ impl Job {
     /// The reply, or why there is none. Dropping the future gives the model free.
     async fn run(&self, context: &Context) -> Result<Response<ReplyBody>, Failure> {
         let limits = &context.settings.limits;
-        let visit = self.to.outside.watch.visit(&self.to.wire, context.settings.drain_wait).await;
+        let wish = (self.to.wire.as_str(), self.loads.context);
+        let visit = self.to.outside.watch.visit(wish, context.settings.drain_wait).await;
         let mut visit = visit.map_err(|why| self.refused(&why))?;
         loop {
             let (head, mut body) = self.send(context, &mut visit).await?.into_parts();
@@ -106,8 +113,8 @@ impl Job {
 
     async fn send(&self, context: &Context, visit: &mut Visit) -> Result<Response<Inflow>, Failure> {
         let within = context.settings.limits.first_result;
-        let request = self.request(visit.stay.wire_model());
-        match tokio::time::timeout(within, visit.stay.send(request)).await {
+        let (wire, rules) = (visit.stay.wire_model().to_owned(), self.loads.rules(visit.stay.loaded_with()));
+        match tokio::time::timeout(within, visit.stay.send(self.path, || self.request(&wire, &rules))).await {
             Ok(Ok(reply)) => Ok(reply.map(Inflow::from)),
             Ok(Err(error)) => {
                 tracing::info!(
@@ -140,7 +147,13 @@ impl Job {
         visit: Visit,
     ) -> Response<ReplyBody> {
         let streams = is_event_stream(&head.headers);
-        let manner = if streams { Manner::Events(self.caller.clone()) } else { Manner::Bytes };
+        let kind = head.headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        let manner = match kind {
+            _ if streams => Manner::Events(self.caller.clone()),
+            // Ollama's streams.
+            kind if kind.starts_with(b"application/x-ndjson") => Manner::Lines,
+            _ => Manner::Bytes,
+        };
         let (handle, within) = (context.handle.clone(), context.settings.limits.between_frames);
         let terms = Terms { handle, manner, within, recorder: self.recorder.clone() };
         let mut response = Response::from_parts(head, boxed(Relay::of_visit(first, rest, visit, terms)));
@@ -151,15 +164,12 @@ impl Job {
         response
     }
 
-    /// What a client wrote behind the path does not travel: it could tell a router to load by itself.
-    fn request(&self, wire: &str) -> Request<ReplyBody> {
-        // How long it stays there is ours to say: a client's word would unload what others loaded, or pin it for ever.
-        let rules = Parameters { strip: vec![Key::KeepAlive.as_str().to_owned()], ..Parameters::default() };
-        let edits = Edits { model: Some(wire), streaming: Streaming::AsAsked, rules: Some(&rules) };
+    /// What is sent. What a client wrote behind the path does not travel: it could tell a router to load by itself.
+    fn request(&self, wire: &str, rules: &Parameters) -> Request<ReplyBody> {
+        let edits = Edits { model: Some(wire), streaming: Streaming::AsAsked, rules: Some(rules) };
         let splice = Splice::new(&self.found, self.body.len(), edits);
         let mut request = Request::new(boxed(Replay::new(Arc::clone(&self.body), &splice)));
         *request.method_mut() = self.method.clone();
-        *request.uri_mut() = Uri::from_static(self.path);
         *request.headers_mut() = self.headers.clone();
         request
     }

@@ -1,6 +1,6 @@
 //! [`Watch`]: one server as it was seen last, so that whoever lists waits for nobody; and how many requests are there.
 use motorpool_external::{
-    Guest, Refusal, ServerError, Stay,
+    Autoload, Guest, Refusal, ServerError, Stay, View,
     residency::{Capacity, Phase, Resident, Seen},
 };
 use std::{sync::Arc, time::Duration};
@@ -24,6 +24,8 @@ pub(crate) struct Sight {
     pub(crate) residents: Vec<Resident>,
     /// How much it takes.
     pub(crate) capacity: Capacity,
+    /// A router: whether it heeds `autoload=0`.
+    pub(crate) autoload: Option<Autoload>,
 }
 
 /// The last look.
@@ -74,7 +76,7 @@ impl Sight {
     }
 
     /// By what a server offers and what it holds. A resident goes by the name that is offered, its own is another name.
-    fn new(models: Vec<String>, residents: Vec<Resident>, capacity: Capacity) -> Self {
+    fn new(models: Vec<String>, View { residents, capacity, autoload }: View) -> Self {
         let named = |id: String| match residents.iter().find(|one| one.seen.is_called(&id)) {
             None => Seen::new(id, Phase::Absent),
             Some(one) => {
@@ -90,7 +92,7 @@ impl Sight {
                 rows.push(one.seen.clone());
             }
         }
-        Self { rows, residents, capacity }
+        Self { rows, residents, capacity, autoload }
     }
 }
 
@@ -130,7 +132,7 @@ impl Watch {
     async fn look(&self) -> Result<Sight, ServerError> {
         let (view, models) = tokio::join!(self.guest.look(), self.guest.models());
         let view = view?;
-        Ok(Sight::new(models?, view.residents, view.capacity))
+        Ok(Sight::new(models?, view))
     }
 
     /// Waits for a look at each of them that begins from now on, or began a moment ago, at most `within` in all.
@@ -150,12 +152,16 @@ impl Watch {
         let _ = tokio::time::timeout(within, seen.wait_for(|sighting| sighting.n_looks > before)).await;
     }
 
-    /// Makes `model` resident by the rules, and holds it until the answer is dropped. Our own requests that are in the way
-    /// are waited for, at most `within`.
-    pub(crate) async fn visit(self: &Arc<Self>, model: &str, within: Duration) -> Result<Visit, Refusal> {
+    /// Makes `model` resident by the rules, for a request that wants `context` tokens, and holds it until the answer is
+    /// dropped. Our own requests that are in the way are waited for, at most `within`.
+    pub(crate) async fn visit(
+        self: &Arc<Self>,
+        (model, context): (&str, Option<u32>),
+        within: Duration,
+    ) -> Result<Visit, Refusal> {
         self.n_visits.send_modify(|n| *n += 1);
         let count = Count(Arc::clone(self));
-        let stay = self.guest.prepare_within(model, within).await;
+        let stay = self.guest.prepare_asking((model, context), within).await;
         self.wanted.notify_one();
         Ok(Visit { stay: stay?, _count: count })
     }
@@ -186,7 +192,7 @@ mod tests {
     fn what_is_offered_and_what_is_loaded_is_one_row_by_whatever_name() {
         let models = ["a", "key", "c"].map(str::to_owned).to_vec();
         let residents = vec![resident("key:2", "key"), resident("x", "y"), resident("c", "d")];
-        let sight = Sight::new(models, residents, Capacity::Unknown);
+        let sight = Sight::new(models, View { residents, capacity: Capacity::Unknown, autoload: None });
         let rows: Vec<_> = sight.rows.iter().map(|row| (row.id.as_str(), row.phase, row.aliases.clone())).collect();
         let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         assert_eq!(

@@ -120,3 +120,17 @@ impl Utf8 {
         Err(ScanError::NotUtf8 { at: total - len(&self.held[..self.n_held]) })
     }
 }
+
+/// What must not hide behind another spelling from a server that reads JSON as Go does.
+const ONE_SPELLING: [&str; 3] = ["model", "keep_alive", "options"];
+
+/// The member for which Go takes `name`, which is written otherwise.
+pub(super) fn respelled(name: &str) -> Option<&'static str> {
+    // Beside capital letters, these two are the same to Go.
+    let folded = |c| match c {
+        'ſ' => 's',
+        '\u{212a}' => 'k',
+        other => char::to_ascii_lowercase(&other),
+    };
+    ONE_SPELLING.into_iter().find(|known| *known != name && name.chars().map(folded).eq(known.chars()))
+}

@@ -110,6 +110,10 @@ pub(super) fn status_for_people(servers: &[Server]) -> String {
     let head = ["SERVER", "KIND", "TAKES", "MODEL", "STATE", "WHOSE", "PROTECTED", "IN USE", "MEMORY"];
     let mut table = out::table(&head, servers.iter().flat_map(rows).collect());
     for server in servers {
+        if server.autoload.as_deref() == Some("ignored") {
+            let what = "loads for requests that say `autoload=0`: any of them may displace what it holds";
+            writeln!(table, "{}: {what}", server.id).expect("a text takes everything");
+        }
         if let Some(trouble) = &server.trouble {
             writeln!(table, "{}: the last look failed: {trouble}", server.id).expect("a text takes everything");
         }
@@ -149,7 +153,7 @@ mod tests {
     #[test]
     fn the_table_shows_whose_a_model_is_and_a_server_that_does_not_answer() {
         let servers: Servers = serde_json::from_value(json!({"targets": [
-            {"id": "desk", "kind": "llama-cpp-router", "seen": true, "capacity": 2, "trouble": null, "residents": [
+            {"id": "desk", "kind": "llama-cpp-router", "seen": true, "capacity": 2, "trouble": null, "autoload": "ignored", "residents": [
                 {"model": "a", "state": "loaded", "owner": "ours", "protection": "chat", "inUse": true, "totalBytes": 1_048_576},
             ]},
             {"id": "home", "kind": "ollama", "seen": false, "capacity": null, "trouble": "nobody answers", "residents": []},
@@ -161,6 +165,7 @@ mod tests {
             assert!(lines[1].contains(part), "{part}: {shown}");
         }
         assert!(lines[2].contains("home") && lines[2].contains("not seen yet"), "{shown}");
+        assert!(shown.contains("desk: loads for requests that say `autoload=0`"), "{shown}");
         assert!(shown.ends_with("home: the last look failed: nobody answers\n"), "{shown}");
     }
 

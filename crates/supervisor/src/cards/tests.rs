@@ -49,7 +49,7 @@ fn ours(trees: &[(u64, &[u32], Option<u64>)]) -> BTreeMap<Spawn, Ours> {
 }
 
 fn names(names: &[(u32, &str)]) -> Names {
-    names.iter().map(|(pid, name)| (*pid, (*name).to_owned())).collect()
+    names.iter().map(|(pid, name)| (*pid, Called { name: (*name).to_owned(), counted_as: *pid })).collect()
 }
 
 fn figures(sights: &BTreeMap<DeviceId, CardSight>, id: &str) -> CardFigures {
@@ -178,4 +178,15 @@ fn devices_that_the_host_does_not_count_are_for_nobody() {
     assert!(!Cards::new(&host(&[A]), known()).is_without());
     let unified = Host { shape: HostShape::Unified, ..Host::default() };
     assert!(!Cards::new(&unified, known()).is_without());
+}
+
+#[test]
+fn what_a_program_holds_in_many_processes_is_one_figure() {
+    let shown = [(50, 2), (60, 9), (61, 5), (70, 11)].map(|(pid, gib)| (pid, Bytes::gib(gib)));
+    let mut names = names(&[(50, "Xorg"), (60, "child"), (61, "child"), (70, "blender")]);
+    for child in [60, 61] {
+        names.insert(child, Called { name: "external server desk".to_owned(), counted_as: 59 });
+    }
+    let sums = [(59, 14), (70, 11), (50, 2)].map(|(pid, gib)| (pid, Bytes::gib(gib)));
+    assert_eq!(together(shown.to_vec(), &names), sums);
 }

@@ -9,6 +9,9 @@ use std::{
 /// Seconds that a model stays when a request does not say.
 const DEFAULT_KEEP_ALIVE: i64 = 300;
 
+/// Tokens of context that a model is loaded with when a request does not say.
+const DEFAULT_CONTEXT: u64 = 4096;
+
 /// A fake Ollama. Closed when it is dropped.
 #[derive(Debug)]
 pub struct FakeOllama {
@@ -24,12 +27,16 @@ struct State {
     residents: Vec<Resident>,
     /// Of 100 bytes of a model, so many lie in graphics memory.
     vram: u64,
+    /// How often a model was loaded anew because a request wanted it otherwise.
+    n_reloads: usize,
 }
 
 #[derive(Debug)]
 struct Resident {
     model: String,
     keep_alive: i64,
+    /// What it is loaded with: tokens of context, and layers on graphics devices.
+    loaded_with: (u64, i64),
 }
 
 impl FakeOllama {
@@ -64,7 +71,18 @@ impl FakeOllama {
 
     /// Somebody else's request loads `model`.
     pub fn load(&self, model: &str) {
-        held(&self.state).keep(&full(model), DEFAULT_KEEP_ALIVE);
+        self.load_with(model, DEFAULT_CONTEXT);
+    }
+
+    /// Somebody else's request loads `model` with so many tokens of context.
+    pub fn load_with(&self, model: &str, context: u64) {
+        let body = json!({"options": {"num_ctx": context}});
+        held(&self.state).keep((&full(model), DEFAULT_KEEP_ALIVE), &body);
+    }
+
+    /// How often a model was loaded anew because a request wanted it otherwise.
+    pub fn n_reloads(&self) -> usize {
+        held(&self.state).n_reloads
     }
 
     /// Somebody unloads `model`.
@@ -98,7 +116,7 @@ impl State {
             }
             ("POST", "/api/generate") => self.generate(&asked.body),
             ("POST", "/api/embed") => self.embed(&asked.body),
-            ("POST", "/v1/chat/completions") => self.chat(&asked.body),
+            ("POST", "/v1/chat/completions" | "/api/chat") => self.chat(&asked.body),
             _ => error(404, "404 page not found"),
         };
         if forgets == Forgetting::Yes {
@@ -110,7 +128,10 @@ impl State {
     fn ps(&self) -> Reply {
         let row = |one: &Resident| {
             let digest = format!("digest of {}", one.model);
-            json!({"name": one.model, "model": one.model, "size": 100, "size_vram": self.vram, "digest": digest})
+            json!({
+                "name": one.model, "model": one.model, "size": 100, "size_vram": self.vram, "digest": digest,
+                "context_length": one.loaded_with.0,
+            })
         };
         (200, json!({"models": self.residents.iter().map(row).collect::<Vec<_>>()}))
     }
@@ -131,7 +152,7 @@ impl State {
         if self.embedding.contains(&model) {
             return (400, json!({"error": format!("\"{model}\" does not support generate")}));
         }
-        self.keep(&model, keep_alive);
+        self.keep((&model, keep_alive), body);
         (200, json!({"model": model, "response": "", "done": true, "done_reason": "load"}))
     }
 
@@ -141,20 +162,26 @@ impl State {
             return error(400, "invalid input type");
         }
         let keep_alive = body.get("keep_alive").and_then(Value::as_i64).unwrap_or(DEFAULT_KEEP_ALIVE);
-        self.keep(&model, keep_alive);
+        self.keep((&model, keep_alive), body);
         (200, json!({"model": model, "embeddings": []}))
     }
 
     fn chat(&mut self, body: &Value) -> Reply {
         let Some(model) = self.known(body) else { return error(404, "model not found") };
-        self.keep(&model, DEFAULT_KEEP_ALIVE);
+        self.keep((&model, DEFAULT_KEEP_ALIVE), body);
         chat(&model)
     }
 
-    fn keep(&mut self, model: &str, keep_alive: i64) {
+    fn keep(&mut self, (model, keep_alive): (&str, i64), body: &Value) {
+        let option = |name: &str| body.get("options").and_then(|options| options.get(name));
+        let context = option("num_ctx").and_then(Value::as_u64).unwrap_or(DEFAULT_CONTEXT);
+        let loaded_with = (context, option("num_gpu").and_then(Value::as_i64).unwrap_or(-1));
         match self.residents.iter_mut().find(|one| one.model == model) {
-            Some(one) => one.keep_alive = keep_alive,
-            None => self.residents.push(Resident { model: model.to_owned(), keep_alive }),
+            Some(one) => {
+                self.n_reloads += usize::from(one.loaded_with != loaded_with);
+                (one.keep_alive, one.loaded_with) = (keep_alive, loaded_with);
+            }
+            None => self.residents.push(Resident { model: model.to_owned(), keep_alive, loaded_with }),
         }
     }
 }

@@ -110,7 +110,7 @@ async fn configured(
         findings.extend(software::engine((dirs, settings), manifest, graphics).await);
     }
     findings.extend(software::models(dirs, settings, bound.and_then(|(bytes, _)| Budget::of(bytes).bound())));
-    findings.extend(servers::findings(&settings.config).await);
+    findings.extend(servers::findings(dirs, &settings.config).await);
     findings
 }
 
