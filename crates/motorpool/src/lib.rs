@@ -35,6 +35,11 @@
 //! }
 //! ```
 
+#[cfg(windows)]
+compile_error!(
+    "on Windows, Motorpool runs in WSL2 only: install a distribution with `wsl --install`, and build it in there"
+);
+
 pub use motorpool_catalog as catalog;
 pub use motorpool_gateway as gateway;
 pub use motorpool_gguf as gguf;
