@@ -316,21 +316,22 @@ fn edit(house: &House, from: &str, to: &str) {
 async fn a_budget_counts_at_once_stops_nothing_and_what_is_over_it_is_told() {
     let mut house = House::new();
     let last = gate(&house, "last");
-    let a = house.fake("a", &pausing(20, 10, &last));
-    let b = house.fake("b", &Behaviour::default());
+    house.set("capacity.budget", "2GiB");
+    let a = house.fake_with("a", &pausing(20, 10, &last), "declared = \"1536MiB\"\nslots = 2\n");
+    let b = house.fake_with("b", &Behaviour::default(), "declared = \"1536MiB\"\n");
     let daemon = house.start().await;
     let (on_a, seen) = stream_until(&daemon, ("a", "one"), 9).await;
 
-    edit(&house, "budget = \"1GiB\"", "budget = \"500MiB\"");
+    edit(&house, "budget = \"2GiB\"", "budget = \"1GiB\"");
     let report = reload(&daemon).await;
     let [[name, outcome, what]] = &changed(&report)[..] else { panic!("one item: {report:#}") };
     assert_eq!([name, outcome], ["capacity.budget", "live"]);
-    assert!(what.contains("600.0 MiB is reserved of 500.0 MiB: nothing is started until it fits"), "{what}");
+    assert!(what.contains("1.5 GiB is reserved of 1.0 GiB: nothing is started until it fits"), "{what}");
     let denied = daemon.http().post(CHAT, &ask("b", "hello")).await.expect("an answer");
     assert_refused(&denied, 503, "capacity_denied");
     assert_eq!((n_starts(&a), n_starts(&b)), (1, 0));
 
-    edit(&house, "budget = \"500MiB\"", "budget = \"2GiB\"");
+    edit(&house, "budget = \"1GiB\"", "budget = \"4GiB\"");
     assert_eq!(changed(&reload(&daemon).await), rows(&[["capacity.budget", "live", "capacity.budget"]]));
     assert_serves(&daemon, "b").await;
     last.open().expect("ours");
