@@ -87,7 +87,7 @@ fn a_panic_gives_the_terminal_back_before_it_is_told() {
     let (_, child) = child.split_once("::").expect("below the crate");
     // The terminal is as it was for whoever uses it next.
     let line = format!("'{}' --ignored --exact {child} --nocapture; stty -a", test.display());
-    let output = std::process::Command::new("script").args(["--quiet", "--command", &line, "/dev/null"]).output();
+    let output = assert_cmd::Command::new("script").args(["--quiet", "--command", &line, "/dev/null"]).output();
     let output = output.expect("`script` of util-linux makes terminals");
     let seen = String::from_utf8_lossy(&output.stdout).into_owned();
     let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("no {text:?} in {seen:?}"));
