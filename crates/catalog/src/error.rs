@@ -7,6 +7,7 @@
 //!   | ^^^^^
 //!   = example: listen = ["127.0.0.1:8790"]
 //! ```
+use crate::without_userinfo;
 use std::{fmt, ops::Range};
 
 /// Longest part of a source line that is shown, in characters.
@@ -205,7 +206,7 @@ fn floor(text: &str, at: usize) -> usize {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { file, spot, fault, example } = &*self.0;
-        let fault: String = fault.to_string().chars().map(printable).collect();
+        let fault: String = without_userinfo(&fault.to_string()).chars().map(printable).collect();
         match spot {
             None => write!(f, "{file}: {fault}")?,
             Some(spot) => {
@@ -223,6 +224,7 @@ impl fmt::Display for ConfigError {
 impl fmt::Display for Spot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(text) = &self.text else { return Ok(()) };
+        let text = without_userinfo(text);
         let number = self.line.to_string();
         let gutter = number.len();
         // A long line is cut around the fault.
@@ -288,6 +290,20 @@ mod tests {
     fn in_brief_the_place_is_told_and_the_line_is_not() {
         let error = ConfigError::at("f", "a = 1\nkey = \"secret\"", 12..20, Fault::Value("wrong".into()));
         assert_eq!(error.with_example(Some("key = \"x\"")).brief(), "f:2:7: wrong");
+    }
+
+    #[test]
+    fn a_line_is_shown_without_the_password_of_its_address_and_carets_stay_in_place() {
+        let text = "url = \"ftp://me:hunter2@host\"";
+        let at = text.find('"').expect("it is there");
+        let fault = Fault::Value("`ftp://me:hunter2@host` is no address".into());
+        let error = ConfigError::at("f", text, at..text.len(), fault).to_string();
+        let covered = "ftp://**********@host";
+        let carets = "^".repeat(covered.len() + 2);
+        assert_eq!(
+            error,
+            format!("f:1:7: `{covered}` is no address\n  |\n1 | url = \"{covered}\"\n  |       {carets}")
+        );
     }
 
     #[test]

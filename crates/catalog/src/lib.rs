@@ -83,7 +83,7 @@ pub use replicas::{MOST_REPLICAS, Replicas};
 pub use report::{Heard, Slots};
 pub use sandbox::{Confinement, Place, Sandbox, TcpUse};
 pub use schema::{FileKind, schema};
-pub use secret::Secret;
+pub use secret::{Secret, without_userinfo};
 pub use state::{SessionState, SessionStateSettings, StateCall, StateCalls};
 pub use template::{Arg, Template};
 pub use usage::UsageSettings;

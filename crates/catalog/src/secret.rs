@@ -1,6 +1,6 @@
 //! [`Secret`]: a text that is nobody's to see.
 use serde::{Serialize, Serializer};
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 /// What stands where a secret is.
 const HIDDEN: &str = "(hidden)";
@@ -33,9 +33,41 @@ impl Serialize for Secret {
     }
 }
 
+/// `text` with everything that stands between the `://` of an address and its `@` covered, letter by letter: that is a name
+/// and a password. Columns stay where they are.
+pub fn without_userinfo(text: &str) -> Cow<'_, str> {
+    let mut rest = text;
+    let mut covered = String::new();
+    while let Some(at) = rest.find("://") {
+        let (before, behind) = rest.split_at(at + "://".len());
+        covered.push_str(before);
+        // An address ends where its path, its quotes or the next word begin. A password may hold an `@` itself.
+        let ends = |c: char| matches!(c, '/' | '?' | '#' | '"' | '\'' | '`') || c.is_whitespace();
+        let authority = &behind[..behind.find(ends).unwrap_or(behind.len())];
+        let userinfo = authority.rfind('@').map_or("", |at| &authority[..at]);
+        covered.extend(userinfo.chars().map(|_| '*'));
+        rest = &behind[userinfo.len()..];
+    }
+    if covered.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(covered + rest) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_an_address_name_and_password_are_covered() {
+        for (text, shown) in [
+            ("url = \"http://me:hunter2@host:1/v1\"", "url = \"http://**********@host:1/v1\""),
+            ("`https://me@host` and https://пà:ß@[::1]/?a=b@c", "`https://**@host` and https://****@[::1]/?a=b@c"),
+            ("http://a:p@ss@host", "http://******@host"),
+            ("http://host/@mine", "http://host/@mine"),
+            ("mail me@host; ://", "mail me@host; ://"),
+            ("", ""),
+        ] {
+            assert_eq!(without_userinfo(text), shown);
+        }
+    }
 
     #[test]
     fn a_secret_is_used_and_not_shown() {

@@ -8,7 +8,9 @@ use crate::{
     pull::Pull,
     reload::Reloads,
     retain::BodyStore,
+    running::Running,
     settings::GatewaySettings,
+    traces::Traces,
     upstream::Upstream,
     usage::Sink,
 };
@@ -46,12 +48,16 @@ pub(crate) struct Context {
     pub(crate) meters: Arc<Meters>,
     /// Who reads what engines measure.
     pub(crate) scraper: Arc<Scraper>,
+    /// Requests to models that are not over yet.
+    pub(crate) running: Arc<Running>,
     /// Where the records of requests go.
     pub(crate) sink: Arc<Sink>,
     /// Who knows those of earlier.
     pub(crate) history: Arc<OnceLock<UsageHistory>>,
     /// Who reads the files again.
     pub(crate) reloads: Arc<OnceLock<Reloads>>,
+    /// Who ties the spans of requests to traces of others. Without it they have none.
+    pub(crate) traces: Arc<OnceLock<Traces>>,
     ids: Arc<RequestIds>,
 }
 
@@ -77,8 +83,10 @@ impl Context {
             sink: Arc::new(Sink::new(Arc::clone(&meters))),
             meters,
             scraper: Arc::default(),
+            running: Arc::default(),
             history: Arc::default(),
             reloads: Arc::default(),
+            traces: Arc::default(),
             ids: Arc::default(),
             handle,
             catalog,
@@ -99,9 +107,11 @@ impl Context {
             pull: Arc::clone(&self.pull),
             meters: Arc::clone(&self.meters),
             scraper: Arc::clone(&self.scraper),
+            running: Arc::clone(&self.running),
             sink: Arc::clone(&self.sink),
             history: Arc::clone(&self.history),
             reloads: Arc::clone(&self.reloads),
+            traces: Arc::clone(&self.traces),
             ids: Arc::clone(&self.ids),
             catalog,
             settings,

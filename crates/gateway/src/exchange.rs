@@ -23,6 +23,7 @@ use crate::{
     retain::{Replay, Retained},
     splice::Splice,
     sse::EVENT_BYTES,
+    traces,
     upload::Upload,
     upstream::{Inflow, Often, SendError},
     usage::{Recorder, Tap},
@@ -34,6 +35,7 @@ use motorpool_pool::{Ask, SlotChoice};
 use motorpool_supervisor::Lease;
 use motorpool_vocab::ModelId;
 use std::{sync::Arc, time::Duration};
+use tracing::{Instrument, Span, field::display};
 
 /// Of an error in a foreign form, so much is read.
 const DOCUMENT_BYTES: usize = 64 << 10;
@@ -116,10 +118,15 @@ impl Job {
     pub(crate) async fn lease(&self, context: &Context) -> Result<(Lease, Duration), Failure> {
         let ask = Ask { slots: self.slots, ..self.asker.ask(self.model.clone()) };
         let waiting = context.meters.wait();
-        let (lease, loaded_within) = match context.handle.acquire(ask).await {
-            Ok(lease) => (lease, waiting.granted()),
+        let span = traces::acquiring(self.recorder.span(), self.model.as_str());
+        let (lease, loaded_within) = match context.handle.acquire(ask).instrument(span.clone()).await {
+            Ok(lease) => {
+                span.record("motorpool.engine", display(lease.key()));
+                (lease, waiting.granted())
+            }
             Err(refusal) => {
                 let failure = context.refusal(refusal);
+                traces::failed(&span, failure.verdict().code);
                 waiting.refused(failure.verdict().code);
                 return Err(failure);
             }
@@ -134,16 +141,41 @@ impl Job {
         Ok((lease, loaded_within))
     }
 
-    /// From a lease to the reply.
+    /// From a lease to the reply, in a span of its own.
     async fn exchange(
         &self,
         context: &Context,
         lease: Lease,
         loaded_within: Duration,
     ) -> Result<Response<ReplyBody>, Attempt> {
+        self.recorder.is_served_by(lease.key(), lease.spawn());
+        let span = traces::exchanging(self.recorder.span(), &lease);
+        match self.ask(context, lease, (loaded_within, &span)).await {
+            Ok(response) => Ok(traces::until_read(response, span)),
+            Err(attempt) => {
+                let (Attempt::Died(failure) | Attempt::Failed(failure)) = &attempt;
+                traces::failed(&span, failure.verdict().code);
+                Err(attempt)
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        context: &Context,
+        lease: Lease,
+        (loaded_within, span): (Duration, &Span),
+    ) -> Result<Response<ReplyBody>, Attempt> {
         let to = (lease.spawn(), lease.endpoint());
         let often = if self.upload.is_some() { Often::Once } else { Often::OnceMore };
-        let request = |uri| self.request(uri, &lease);
+        let came_from = self.came_from(context, span);
+        let request = |uri| {
+            let mut request = self.request(uri, &lease);
+            if let Some(span) = &came_from {
+                request.headers_mut().insert(traces::TRACE_PARENT, span.clone());
+            }
+            request
+        };
         let sent = context.upstream.send(to, (&self.path_and_query, often), request).await;
         let (head, body) = match sent {
             Ok(reply) => reply.into_parts(),
@@ -160,6 +192,7 @@ impl Job {
                 return Err(self.no_reply(context, &lease, error).await);
             }
         };
+        span.record("http.response.status_code", i64::from(head.status.as_u16()));
         note_status(&lease, head.status);
         // Parameters are dropped from the last one on: the engine hears of the end before its slot is given to somebody else.
         match &self.reply {
@@ -171,6 +204,13 @@ impl Job {
             }
             _ => self.relayed(context, head, lease, body).await,
         }
+    }
+
+    /// What the engine is told of the span that asks it, if it may be told.
+    fn came_from(&self, context: &Context, span: &Span) -> Option<HeaderValue> {
+        let manifest = context.catalog.manifest(&self.engine)?;
+        let carried = context.traces.get()?.carry(span);
+        carried.filter(|_| manifest.passes_header(traces::TRACE_PARENT))
     }
 
     fn request(&self, uri: Uri, lease: &Lease) -> Request<ReplyBody> {

@@ -58,6 +58,7 @@ mod refusals;
 mod relay;
 mod reload;
 mod route;
+mod running;
 mod service;
 mod settings;
 #[cfg(test)]
@@ -65,6 +66,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 pub mod tls;
+mod traces;
 mod tunnel;
 mod upload;
 mod upstream;
@@ -89,6 +91,7 @@ use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
 };
+pub use traces::{TARGET as TRACE_TARGET, Traces};
 pub use usage::{Outcome, Outlet, Tokens, UsageRecord};
 
 /// The server, ready to serve.
@@ -121,6 +124,11 @@ impl Gateway {
     /// From now on `reloads` is asked when somebody wants the files read again; without it nobody does.
     pub fn reloads_with(&self, reloads: Reloads) {
         let _ = self.scene.now().context.reloads.set(reloads);
+    }
+
+    /// From now on requests have spans, which `traces` ties to those of others; without it they have none.
+    pub fn traces_with(&self, traces: Traces) {
+        let _ = self.scene.now().context.traces.set(traces);
     }
 
     /// The way to give it another catalog while it serves.

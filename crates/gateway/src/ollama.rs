@@ -23,7 +23,7 @@ mod stamp;
 mod tests;
 
 pub(crate) use embed::embedded;
-pub(crate) use lines::{Lines, embeddings, first_line, whole};
+pub(crate) use lines::{Lines, NDJSON, embeddings, first_line, whole};
 pub(crate) use listing::page;
 pub use reply::{Ended, Recast, Style, Terms};
 pub use request::{Asked, Call, Delivery, ForEngine, NotTranslated, translate};

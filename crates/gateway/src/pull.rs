@@ -9,7 +9,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http_body::{Body, Frame};
-use motorpool_catalog::Model;
+use motorpool_catalog::{Catalog, Model};
 use serde::Serialize;
 use std::{
     fmt,
@@ -23,13 +23,15 @@ use tokio::sync::oneshot;
 /// The file on its way; an error is for people.
 pub type Pulling = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
+type Fetch = dyn Fn(&Arc<Catalog>, &Model) -> Pulling + Send + Sync;
+
 /// Whoever fetches files.
 #[derive(Clone)]
-pub struct Pull(Arc<dyn Fn(&Model) -> Pulling + Send + Sync>);
+pub struct Pull(Arc<Fetch>);
 
 impl Pull {
-    /// By this function, which returns at once.
-    pub fn new(pull: impl Fn(&Model) -> Pulling + Send + Sync + 'static) -> Self {
+    /// By this function, which returns at once. It is given a model and the catalog that has it, the one that counts then.
+    pub fn new(pull: impl Fn(&Arc<Catalog>, &Model) -> Pulling + Send + Sync + 'static) -> Self {
         Self(Arc::new(pull))
     }
 }
@@ -61,9 +63,13 @@ pub(crate) struct Progress {
 }
 
 /// Begins. For who wants one document, comes back when it is done.
-pub(crate) async fn begin(pull: &Pull, model: &Model, delivery: Delivery) -> Result<Progress, Failure> {
+pub(crate) async fn begin(
+    pull: &Pull,
+    (catalog, model): (&Arc<Catalog>, &Model),
+    delivery: Delivery,
+) -> Result<Progress, Failure> {
     let (done, end) = oneshot::channel();
-    let work = (pull.0)(model);
+    let work = (pull.0)(catalog, model);
     tokio::spawn(async move {
         // Nobody may be left to hear it.
         let _ = done.send(work.await);

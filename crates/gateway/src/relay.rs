@@ -118,7 +118,7 @@ pub(crate) struct Terms {
 
 /// How many events went to the client, by the blank lines behind them: one error event must not stand before its elders.
 #[derive(Debug, Default)]
-struct Events {
+pub(crate) struct Events {
     n: u64,
     n_lines: u64,
     after_lf: bool,
@@ -127,7 +127,12 @@ struct Events {
 }
 
 impl Events {
-    fn pass(&mut self, bytes: &[u8]) {
+    pub(crate) const fn n(&self) -> u64 {
+        self.n
+    }
+
+    /// These bytes go to the client.
+    pub(crate) fn pass(&mut self, bytes: &[u8]) {
         for at in memchr::memchr_iter(b'\n', bytes) {
             let before = if at == 0 { self.after_lf } else { bytes[at - 1] == b'\n' };
             self.n += u64::from(before);

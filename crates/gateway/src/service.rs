@@ -27,6 +27,7 @@ use motorpool_catalog::Model;
 use serde::Serialize;
 use std::{convert::Infallible, future::Future, sync::Arc, time::Instant};
 use tower::ServiceExt;
+use tracing::Span;
 
 /// Longest path with its query, in bytes. An engine's URI puts an address before it, and `http::Uri` ends at 65,534.
 const TARGET_BYTES: usize = 32 << 10;
@@ -168,18 +169,25 @@ impl Service {
     where
         A: Future<Output = Result<Response<ReplyBody>, Failure>> + Send + 'a,
     {
-        let recorder = Recorder::new(Arc::clone(&self.context.sink), id, request.uri().path());
+        let path = request.uri().path();
+        let span = match self.context.traces.get() {
+            Some(traces) => traces.begin(request.method(), path, request.headers()),
+            None => Span::none(),
+        };
+        let caller = Caller { family: family_of(path), request: id.into() };
+        let recorder = Recorder::new(Arc::clone(&self.context.sink), id, path, span);
         recorder.is_by(request.extensions().get());
         request.extensions_mut().insert(recorder.clone());
-        let answered = match place_of(&request) {
-            Ok(place) => {
-                // An engine that works on for a client that has gone keeps it, too.
-                request.extensions_mut().insert(place.clone());
-                answer(request).await.map(|reply| watched(reply, recorder.clone(), place))
-            }
-            Err(failure) => Err(failure),
+        let answered = async {
+            let place = place_of(&request)?;
+            // An engine that works on for a client that has gone keeps it, too.
+            request.extensions_mut().insert(place.clone());
+            let running = self.context.running.enter(id);
+            let reply = running.unless_cancelled(Box::pin(answer(request))).await?;
+            let reply = running.follow(reply, caller, recorder.clone())?;
+            Ok(watched(reply, recorder.clone(), place))
         };
-        answered.inspect_err(|failure| recorder.failed(failure))
+        answered.await.inspect_err(|failure| recorder.failed(failure))
     }
 
     async fn manage(&self, door: Door, mut request: Request<Incoming>) -> Result<Response<ReplyBody>, Failure> {

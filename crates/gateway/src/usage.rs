@@ -15,12 +15,14 @@ mod tap;
 mod tests;
 mod watched;
 
-use crate::{discretion::Sight, errors::Failure, keys::Rights};
+use crate::{discretion::Sight, errors::Failure, keys::Rights, traces};
+use motorpool_vocab::{EngineKey, Spawn};
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 use tokio::sync::mpsc;
+use tracing::Span;
 
 pub(crate) use sink::Sink;
 pub(crate) use tap::Tap;
@@ -75,6 +77,20 @@ pub struct UsageRecord {
     pub outcome: Outcome,
 }
 
+impl UsageRecord {
+    /// Tokens that were generated in a second: as the engine measured it, else by when they came.
+    fn pace(&self) -> Option<f64> {
+        let tokens = &self.tokens;
+        let seen = || {
+            // The first token came with the first result.
+            let more = u32::try_from(tokens.generated?).ok()?.checked_sub(1).filter(|more| *more > 0)?;
+            let within = self.took.saturating_sub(self.first_result_within?);
+            (!within.is_zero()).then(|| f64::from(more) / within.as_secs_f64())
+        };
+        tokens.per_second.filter(|pace| pace.is_finite() && *pace >= 0.0).or_else(seen)
+    }
+}
+
 /// Where records go.
 pub type Outlet = mpsc::Sender<UsageRecord>;
 
@@ -88,10 +104,15 @@ struct Draft {
     record: Mutex<UsageRecord>,
     sink: Arc<Sink>,
     sight: OnceLock<Sight>,
+    /// Ends with this.
+    span: Span,
+    /// The engine that had it last.
+    served_by: Mutex<Option<(EngineKey, Spawn)>>,
 }
 
 impl Recorder {
-    pub(crate) fn new(sink: Arc<Sink>, request: &str, path: &str) -> Self {
+    /// Of a request that `span` stands for.
+    pub(crate) fn new(sink: Arc<Sink>, request: &str, path: &str, span: Span) -> Self {
         let record = UsageRecord {
             at: SystemTime::now(),
             request: request.to_owned(),
@@ -104,12 +125,24 @@ impl Recorder {
             took: Duration::ZERO,
             outcome: Outcome::Aborted,
         };
-        Self(Arc::new(Draft { began: Instant::now(), record: Mutex::new(record), sink, sight: OnceLock::new() }))
+        Self(Arc::new(Draft {
+            began: Instant::now(),
+            record: Mutex::new(record),
+            sink,
+            sight: OnceLock::new(),
+            span,
+            served_by: Mutex::default(),
+        }))
     }
 
     /// The request's id.
     pub(crate) fn request(&self) -> String {
         self.0.record.lock().unwrap_or_else(PoisonError::into_inner).request.clone()
+    }
+
+    /// What its parts are spans below.
+    pub(crate) fn span(&self) -> &Span {
+        &self.0.span
     }
 
     fn write(&self, change: impl FnOnce(&mut UsageRecord)) {
@@ -129,6 +162,11 @@ impl Recorder {
 
     pub(crate) fn is_for(&self, model: &str) {
         self.write(|record| record.model = Some(model.to_owned()));
+    }
+
+    /// This child of an engine has it now.
+    pub(crate) fn is_served_by(&self, key: &EngineKey, spawn: Spawn) {
+        *self.0.served_by.lock().unwrap_or_else(PoisonError::into_inner) = Some((key.clone(), spawn));
     }
 
     /// It is for a model of a server of somebody else's.
@@ -183,10 +221,15 @@ impl Drop for Draft {
         let record = self.record.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
         let record = UsageRecord { took: self.began.elapsed(), ..record };
         line::tell(&record);
+        traces::ended(&self.span, &record);
+        let served_by = self.served_by.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some((key, spawn)), Some(pace)) = (served_by, record.pace()) {
+            self.sink.saw(key, spawn, pace);
+        }
         self.sink.take(record);
     }
 }
 
-fn whole_millis(time: Duration) -> u64 {
+pub(crate) fn whole_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -20,24 +20,26 @@ use crate::{
     external,
     history::History,
     listen::{self, Bound},
-    log, machine,
+    log::{self, Loudness},
+    machine,
     model::{
         pull::{Wanted, pull_apart},
         store::{Presence, Store},
     },
-    reload::Reloader,
+    reload::{Reloader, Told},
     settings::{self, Settings},
     systemd::{self, Notifier},
     terms::pool_config,
+    traces::{self, Exporter},
 };
 use motorpool::servers::Servers;
-use motorpool_catalog::{Config, Listen, LogLevel, Manifest, Model, ModelSource, Tls};
+use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource, Tls};
 use motorpool_gateway::{
     Gateway, GatewaySettings, KeysNeeded, Listener, Pull,
     tls::{Certificates, TlsError},
 };
 use motorpool_pool::StartFault;
-use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey};
+use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey, Surveys};
 use motorpool_vocab::FailureClass;
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
@@ -107,10 +109,12 @@ fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Fai
     Ok(GatewaySettings { keys: Some(dirs.keys()), ..settings })
 }
 
-/// What this machine is when its drivers tell of a device that was not there at the start.
-fn survey_again(dirs: &Dirs, settings: &Settings) -> Survey {
-    let (dirs, settings, runtime) = (dirs.clone(), settings.clone(), Handle::current());
+/// What this machine is when its drivers tell of a device that was not there at the start, or its operator tells otherwise
+/// of it.
+fn survey_again(dirs: &Dirs, settings: watch::Receiver<Settings>) -> Survey {
+    let (dirs, runtime) = (dirs.clone(), Handle::current());
     Box::new(move |sighted| {
+        let settings = settings.borrow().clone();
         let surveyed = runtime.block_on(machine::survey((&dirs, &settings), sighted, Keep::Yes));
         let machine = surveyed.inspect_err(|failure| tracing::warn!("{}", failure.what)).ok()?;
         machine.say();
@@ -118,8 +122,13 @@ fn survey_again(dirs: &Dirs, settings: &Settings) -> Survey {
     })
 }
 
-/// Starts the loop; from then on the state directory is ours.
-async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Failure> {
+/// Starts the loop; from then on the state directory is ours. It goes by what the files say now of this machine whenever it is
+/// asked to survey it again.
+async fn start_pool(
+    dirs: &Dirs,
+    settings: &Settings,
+    (says, surveys): (&watch::Sender<Settings>, &Surveys),
+) -> Result<PoolHandle, Failure> {
     let (drivers, machine) = machine::look(dirs, settings, Keep::Yes).await?;
     machine.say();
     let Found { host, graphics } = machine.found();
@@ -138,7 +147,8 @@ async fn start_pool(dirs: &Dirs, settings: &Settings) -> Result<PoolHandle, Fail
             drivers,
             graphics,
             servers: external::local(&settings.config),
-            survey: survey_again(dirs, settings),
+            survey: survey_again(dirs, says.subscribe()),
+            surveys: surveys.clone(),
         },
         panics: settings::panics()?,
         probes: ProbeTimes { liveness: settings.config.health.timeout, inference: settings.config.health.inference },
@@ -169,10 +179,10 @@ fn cannot_open(error: OpenError) -> Failure {
 }
 
 /// Fetches models of the catalog for clients that ask for them; what it says goes where our log goes.
-fn puller(dirs: &Dirs, settings: &Settings) -> Pull {
-    let (dirs, catalog) = (dirs.clone(), settings.catalog.clone());
-    Pull::new(move |model| {
-        Box::pin(pull_apart((dirs.clone(), catalog.clone()), Wanted::Known(Box::new(model.clone()))))
+fn puller(dirs: &Dirs) -> Pull {
+    let dirs = dirs.clone();
+    Pull::new(move |catalog, model| {
+        Box::pin(pull_apart((dirs.clone(), Arc::clone(catalog)), Wanted::Known(Box::new(model.clone()))))
     })
 }
 
@@ -227,6 +237,26 @@ fn check_reach(dirs: &Dirs, doors: &[(Bound, String)], keys: KeysNeeded) -> Resu
     }
 }
 
+/// Everything that is listened on for others, and as what people write it.
+async fn listeners(
+    dirs: &Dirs,
+    settings: &Settings,
+    keys: KeysNeeded,
+) -> Result<(Vec<Listener>, Vec<String>), Failure> {
+    let doors = doors(settings).await?;
+    check_reach(dirs, &doors, keys)?;
+    let certificates = settings.config.server.tls.as_ref().map(certificates).transpose()?;
+    let listener = |bound| match bound {
+        Bound::Tcp(listener) => Listener::Tcp(listener),
+        Bound::Tls(listener) => {
+            Listener::Tls(listener, Arc::clone(certificates.as_ref().expect("checked with the addresses")))
+        }
+        // For our own user alone, as the control socket is.
+        Bound::Unix(listener) => Listener::Control(listener),
+    };
+    Ok(doors.into_iter().map(|(bound, address)| (listener(bound), address)).unzip())
+}
+
 /// A pool that serves.
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -244,36 +274,25 @@ pub(crate) struct Daemon {
     /// Watches files, and has what changes reloaded.
     watch: AbortHandle,
     notifier: Notifier,
+    /// What requests did, told to whoever collects traces.
+    exporter: Option<Exporter>,
 }
 
 impl Daemon {
-    /// Takes the state directory, binds every address, and serves. `level` is the log's, whatever `settings` say.
+    /// Takes the state directory, binds every address, and serves.
     pub(crate) async fn start(
         dirs: &Dirs,
         settings: &Settings,
         reach: Reach,
-        level: LogLevel,
+        loudness: Loudness,
     ) -> Result<Self, Failure> {
         dirs.make_for_daemon()?;
-        log::begin(level, settings.config.log.format);
+        let (log, exporter) = traces::begin_log(&settings.config.log, loudness)?;
         raise_descriptors();
-        let handle = start_pool(dirs, settings).await?;
-        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-        let doors = doors(settings).await?;
+        let (says, surveys) = (watch::Sender::new(settings.clone()), Surveys::default());
+        let handle = start_pool(dirs, settings, (&says, &surveys)).await?;
         let keys = if reach.insecure { KeysNeeded::OnceThereAre } else { KeysNeeded::Always };
-        check_reach(dirs, &doors, keys)?;
-        let certificates = settings.config.server.tls.as_ref().map(certificates).transpose()?;
-        for (bound, address) in doors {
-            listeners.push(match bound {
-                Bound::Tcp(listener) => Listener::Tcp(listener),
-                Bound::Tls(listener) => {
-                    Listener::Tls(listener, Arc::clone(certificates.as_ref().expect("checked with the addresses")))
-                }
-                // For our own user alone, as the control socket is.
-                Bound::Unix(listener) => Listener::Control(listener),
-            });
-            addresses.push(address);
-        }
+        let (mut listeners, addresses) = listeners(dirs, settings, keys).await?;
         let control = dirs.control_socket();
         let bound =
             listen::bind_unix(&control).map_err(|error| listen::cannot(&Listen::Unix(control.clone()), &error))?;
@@ -287,13 +306,17 @@ impl Daemon {
             ..gateway_settings(dirs, &settings.config)?
         };
         let gateway = Gateway::new(handle.clone(), settings.catalog.clone(), told);
-        gateway.pulls_with(puller(dirs, settings));
+        if let Some(exporter) = &exporter {
+            gateway.traces_with(exporter.ties());
+        }
+        gateway.pulls_with(puller(dirs));
         let history = History::open(&dirs.state, &settings.config.usage).map(|(outlet, history)| {
             gateway.records_to(outlet);
             gateway.remembers_with(history.answers());
             history
         });
-        let reloader = Reloader::new(dirs, settings.clone(), (handle.clone(), gateway.handover()));
+        let told = Told { handle: handle.clone(), requests: gateway.handover(), log, says, surveys };
+        let reloader = Reloader::new(dirs, settings.clone(), told);
         gateway.reloads_with(reloader.for_requests());
         let watch = tokio::spawn(Arc::clone(&reloader).reload_what_changes()).abort_handle();
         let asked = gateway.shutdown_asked();
@@ -307,7 +330,20 @@ impl Daemon {
             }
         }
         let notifier = Notifier::begin(&handle, &addresses);
-        Ok(Self { handle, externals, gateway, history, stop, asked, addresses, control, reloader, watch, notifier })
+        Ok(Self {
+            handle,
+            externals,
+            gateway,
+            history,
+            stop,
+            asked,
+            addresses,
+            control,
+            reloader,
+            watch,
+            notifier,
+            exporter,
+        })
     }
 
     /// Where it serves, as people write it.
@@ -374,6 +410,9 @@ impl Daemon {
         }
         if let Some(history) = self.history {
             history.close().await;
+        }
+        if let Some(exporter) = self.exporter {
+            exporter.close().await;
         }
         // Nobody asks for anything any more, so nothing is loaded again behind us.
         self.externals.leave().await;

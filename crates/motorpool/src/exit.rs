@@ -2,6 +2,7 @@
 //!
 //! Every boundary of this crate has its own error enum; each is turned into a [`Failure`] in one exhaustive match
 //! beside the enum: what happened on one line, what to do on the next.
+use motorpool_catalog::without_userinfo;
 use std::fmt::{self, Write};
 
 /// Every way to end. The numbers are part of the command line's contract.
@@ -85,7 +86,9 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(exit: Exit, what: impl fmt::Display, cure: impl fmt::Display) -> Self {
-        Self { exit, what: what.to_string(), cure: cure.to_string() }
+        // An address may come with a name and a password.
+        let shown = |text: String| without_userinfo(&text).into_owned();
+        Self { exit, what: shown(what.to_string()), cure: shown(cure.to_string()) }
     }
 
     /// Nothing to say: the reader of our output went away.

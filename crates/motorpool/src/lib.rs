@@ -36,6 +36,11 @@
 //! }
 //! ```
 
+#[cfg(windows)]
+compile_error!(
+    "on Windows, Motorpool runs in WSL2 only: install a distribution with `wsl --install`, and build it in there"
+);
+
 pub mod servers;
 
 pub use motorpool_catalog as catalog;

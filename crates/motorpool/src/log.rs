@@ -4,23 +4,76 @@
 //! way to stderr, past level and filter, and is flushed before the first refusal is sent. In a JSON log it is a JSON
 //! line like all others, with the sentence as its message.
 use motorpool_catalog::{LogFormat, LogLevel};
+use motorpool_gateway::TRACE_TARGET;
 use motorpool_pool::Denial;
 use motorpool_vocab::Bytes;
 use serde_json::json;
 use std::io::Write;
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry,
+    filter::Filtered,
+    fmt,
+    layer::{Layered, SubscriberExt},
+    reload,
+    util::SubscriberInitExt,
+};
 
-/// Writes events of `level` and above to stderr from now on.
-pub(crate) fn begin(level: LogLevel, format: LogFormat) {
-    // Other crates speak only when something is wrong with them.
-    let filter = EnvFilter::new(format!("warn,motorpool={}", level.as_str()));
-    let layer = fmt::layer().with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry().with(filter);
-    let begun = match format {
-        LogFormat::Text => registry.with(layer.with_ansi(crate::out::colours(&std::io::stderr()))).try_init(),
-        LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init(),
-    };
-    begun.expect("only begun once");
+/// How much of what was asked for is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loudness {
+    /// All of it.
+    AsAsked,
+    /// Where an answer is shown: more than warnings would run through it, unless more was asked for.
+    BesideAnAnswer,
+}
+
+/// The log that was begun: its level can be another one while it is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    filter: reload::Handle<EnvFilter, Registry>,
+    loudness: Loudness,
+}
+
+impl Log {
+    /// Writes events of `level` and above to stderr from now on; `beside` sees what it wants whatever is written.
+    pub(crate) fn begin<L>((level, format): (LogLevel, LogFormat), loudness: Loudness, beside: Option<L>) -> Self
+    where
+        L: Layer<Beside> + Send + Sync,
+    {
+        let (filter, handle) = reload::Layer::new(filter_of(loudness.of(level)));
+        let layer = fmt::layer().with_writer(std::io::stderr);
+        let layer = match format {
+            LogFormat::Text => layer.with_ansi(crate::out::colours(&std::io::stderr())).boxed(),
+            LogFormat::Json => layer.json().flatten_event(true).boxed(),
+        };
+        let begun = tracing_subscriber::registry().with(layer.with_filter(filter)).with(beside).try_init();
+        begun.expect("only begun once");
+        Self { filter: handle, loudness }
+    }
+
+    /// From now on `level` is the one that is asked for.
+    pub(crate) fn say_from(&self, level: LogLevel) {
+        self.filter.reload(filter_of(self.loudness.of(level))).expect("written to the end of the program");
+    }
+}
+
+/// Below what a layer lies that sees what is not written.
+pub(crate) type Beside = Layered<Filtered<Box<dyn Layer<Registry> + Send + Sync>, Filter, Registry>, Registry>;
+type Filter = reload::Layer<EnvFilter, Registry>;
+
+impl Loudness {
+    const fn of(self, asked: LogLevel) -> LogLevel {
+        match (self, asked) {
+            (Self::BesideAnAnswer, LogLevel::Info) => LogLevel::Warn,
+            _ => asked,
+        }
+    }
+}
+
+/// Other crates speak only when something is wrong with them. Spans of requests are for traces: the lines of a request have
+/// its id without them.
+fn filter_of(level: LogLevel) -> EnvFilter {
+    EnvFilter::new(format!("warn,motorpool={},{TRACE_TARGET}=off", level.as_str()))
 }
 
 /// Writes the line of a denial.
@@ -84,6 +137,14 @@ mod tests {
         let claim = Claim { device, ..Claim::private(Bytes::gib(1)) };
         let holders = vec![(key.clone(), Bytes::gib(1))];
         Denial::new(key, Proof { claim, excess }, &Host::default().bounds()).with_holders(holders).beside(Bytes::gib(1))
+    }
+
+    #[test]
+    fn beside_an_answer_the_log_shows_no_more_than_warnings_unless_more_was_asked_for() {
+        let levels = [LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Debug];
+        let expected = [LogLevel::Warn, LogLevel::Warn, LogLevel::Error, LogLevel::Debug];
+        assert_eq!(levels.map(|level| Loudness::BesideAnAnswer.of(level)), expected);
+        assert_eq!(levels.map(|level| Loudness::AsAsked.of(level)), levels);
     }
 
     #[test]

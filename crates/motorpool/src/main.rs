@@ -27,6 +27,7 @@ mod settings;
 mod status;
 mod systemd;
 mod terms;
+mod traces;
 mod watching;
 
 use clap::Parser;

@@ -8,26 +8,41 @@
 //! ```
 //!
 //! One reload at a time; each is held against what counts then, so however they come, the last one read is what counts. The
-//! pool goes first: whoever resolves a name by the new catalog finds the pool knowing it. A reload that has begun is done to
+//! pool goes first, its bounds before its catalog: whoever resolves a name by the new catalog finds the pool knowing it. A reload that has begun is done to
 //! its end, also when whoever asked for it is gone. Once we are closed nothing is reloaded, and systemd is told nothing of it.
 use crate::{
     dirs::Dirs,
     exit::Failure,
+    log::Log,
     settings::{Settings, SettingsError},
     systemd,
     terms::pool_config,
     watching::Watching,
 };
-use motorpool_catalog::{ConfigError, Difference, Fault, Outcome, Report, Said};
+use motorpool_catalog::{ConfigError, Difference, Fault, Kind, Outcome, Report, Row, Said};
 use motorpool_gateway::{Handover, NotReloaded, Reloads};
 use motorpool_pool::{Host, Reload, Reloaded};
-use motorpool_supervisor::PoolHandle;
+use motorpool_supervisor::{PoolHandle, Surveys};
 use motorpool_vocab::EngineKey;
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, watch},
     task::JoinError,
 };
+
+/// Everybody who is told what the files say.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) handle: PoolHandle,
+    pub(crate) requests: Handover,
+    pub(crate) log: Log,
+    /// What surveys of this machine go by, and who has one made.
+    pub(crate) says: watch::Sender<Settings>,
+    pub(crate) surveys: Surveys,
+}
+
+/// A driver that hangs is not waited for by whoever has the files read again.
+const SURVEYED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Has the files read again.
 #[derive(Debug)]
@@ -38,6 +53,9 @@ pub(crate) struct Reloader {
     requests: Mutex<Option<Handover>>,
     /// What counts now.
     settings: Mutex<Settings>,
+    log: Log,
+    says: watch::Sender<Settings>,
+    surveys: Surveys,
     grace: watch::Sender<Duration>,
     watching: Watching,
 }
@@ -90,12 +108,14 @@ impl From<JoinError> for NotDone {
 
 impl Reloader {
     /// Of a pool and a gateway that go by `settings` now.
-    pub(crate) fn new(dirs: &Dirs, settings: Settings, (handle, requests): (PoolHandle, Handover)) -> Arc<Self> {
+    pub(crate) fn new(dirs: &Dirs, settings: Settings, told: Told) -> Arc<Self> {
+        let Told { handle, requests, log, says, surveys } = told;
         let watching = Watching::default();
         watching.follow(&settings);
         let grace = watch::Sender::new(settings.config.shutdown.grace);
         let requests = Mutex::new(Some(requests));
-        Arc::new(Self { dirs: dirs.clone(), handle, requests, settings: Mutex::new(settings), grace, watching })
+        let (dirs, settings) = (dirs.clone(), Mutex::new(settings));
+        Arc::new(Self { dirs, handle, requests, settings, log, says, surveys, grace, watching })
     }
 
     /// How long running requests may go on when we end.
@@ -177,19 +197,50 @@ impl Reloader {
         let difference = Difference::between(now.said(), new.said());
         let mut draining = Vec::new();
         if !difference.is_empty() {
+            self.says.send_replace(new.clone());
+            if has_other_bounds(now, &new) {
+                self.resurvey().await;
+            }
             let reload = Reload { catalog: Arc::clone(&new.catalog), terms };
             let Some(Reloaded { draining: going }) = self.handle.reload(reload).await else {
                 return Err(NotDone::Stopping);
             };
             let requests = self.requests.lock().await;
             requests.as_ref().ok_or(NotDone::Stopping)?.reload(Arc::clone(&new.catalog), &new.config);
+            self.log.say_from(new.config.log.level);
             self.grace.send_replace(new.config.shutdown.grace);
             draining = going;
         }
+        let mut report = difference.report(|model| draining.iter().any(|key| key.model().as_str() == model));
+        if has_other_bounds(now, &new) {
+            self.tell_excess(&mut report);
+        }
         *now = new;
-        let report = difference.report(|model| draining.iter().any(|key| key.model().as_str() == model));
         Ok(Done { report, draining })
     }
+
+    /// Has the pool go by what is said of memory now. It takes it up in any case; whoever asked waits for it for a while.
+    async fn resurvey(&self) {
+        if tokio::time::timeout(SURVEYED_WITHIN, self.surveys.again()).await.is_err() {
+            tracing::warn!("what the files say of memory counts once drivers and engines have told of their devices");
+        }
+    }
+
+    /// What runs stays, whatever is left for it.
+    fn tell_excess(&self, report: &mut Report) {
+        let pool = &self.handle.snapshot().pool;
+        let Some(budget) = pool.budget.filter(|budget| *budget < pool.committed) else { return };
+        let says = |row: &&mut Row| row.kind == Kind::Key && row.name.starts_with("capacity.");
+        if let Some(row) = report.rows.iter_mut().find(says) {
+            let committed = pool.committed;
+            row.what = format!("{}; {committed} is reserved of {budget}: nothing is started until it fits", row.what);
+        }
+    }
+}
+
+/// Whether the files say something else of what is there for engines.
+fn has_other_bounds(before: &Settings, now: &Settings) -> bool {
+    before.config.capacity != now.config.capacity || before.config.devices != now.config.devices
 }
 
 impl Settings {

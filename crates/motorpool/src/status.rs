@@ -3,6 +3,7 @@ use crate::client::{Client, ClientError};
 use motorpool_vocab::{EngineKey, ModelId};
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 const PATH: &str = "/api/motorpool/v1/status";
 
@@ -15,6 +16,9 @@ pub(crate) struct Status {
     /// Whether new work is refused: it is being ended.
     #[serde(default)]
     pub(crate) closing: bool,
+    /// When it was so, by the clock of the events.
+    #[serde(default)]
+    pub(crate) at_ms: u64,
     pub(crate) pool: Pool,
     pub(crate) engines: Vec<Engine>,
     #[serde(default)]
@@ -100,6 +104,16 @@ pub(crate) struct Waiter {
 pub(crate) struct Planned {
     /// `declared`, `estimated`, `file-size` or `learned`.
     pub(crate) from: String,
+    /// What is counted for it.
+    #[serde(default)]
+    pub(crate) reserved: Parts,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Parts {
+    /// By card.
+    #[serde(default)]
+    pub(crate) devices: BTreeMap<String, u64>,
 }
 
 /// An engine that lives or has a history.
@@ -111,6 +125,12 @@ pub(crate) struct Engine {
     /// Per-mille of a load.
     pub(crate) progress: Option<u16>,
     pub(crate) pid: Option<u32>,
+    /// The number of its child.
+    pub(crate) spawn: Option<u64>,
+    /// Pieces of replies since it serves: of one that streams, about a token each.
+    pub(crate) frames: Option<u64>,
+    /// Tokens that it generated in a second for the last request that was counted.
+    pub(crate) tokens_per_second: Option<f64>,
     #[serde(default)]
     pub(crate) leases: Vec<Value>,
     #[serde(default)]

@@ -94,7 +94,7 @@ pub use keeper::{keeper_main, keeper_on_stdin};
 pub use launch::{Blocked, Heard, KeeperProgram, Kept, LaunchError};
 pub use learned::Notebook;
 pub use lock::{LockError, StateLock};
-pub use lookout::{Devices, Found, Survey};
+pub use lookout::{Devices, Found, Survey, Surveys};
 pub use panics::Panics;
 pub use probe::{Question, Readiness};
 pub use protocol::{Fence, Gone, Polite, ProcessId, Source};

@@ -4,7 +4,7 @@
 //!  whose processes? ─► Drivers::look ─► whose processes? ─► Cards::sights ─► Input::Cards
 //!                           │ a device that was not known           ▲ a look at once
 //!                           ▼                                       │
-//!                        Survey, beside the looks ── ends ─► Input::Host
+//!   Surveys::again ───►  Survey, beside the looks ── ends ─► Input::Host
 //! ```
 //!
 //! A survey asks every engine for its devices, which takes seconds: until its end looks go on with what is known. One
@@ -26,7 +26,7 @@ use motorpool_vocab::Spawn;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, fmt, future::pending, path::Path, sync::Arc};
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, oneshot},
     task::{JoinHandle, spawn_blocking},
     time::{MissedTickBehavior, interval},
 };
@@ -43,6 +43,48 @@ pub struct Found {
     pub graphics: Graphics,
 }
 
+/// Has the machine surveyed again: what its operator says of it has changed.
+#[derive(Clone, Debug, Default)]
+pub struct Surveys(Arc<Wanted>);
+
+#[derive(Debug)]
+struct Wanted {
+    /// Who waits for one that has not begun; `None` once nobody looks any more.
+    asked: Mutex<Option<Vec<oneshot::Sender<()>>>>,
+    nudge: Notify,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { asked: Mutex::new(Some(Vec::new())), nudge: Notify::new() }
+    }
+}
+
+impl Surveys {
+    /// Begins a survey, and comes back when the loop has been told what it found, or when nobody looks any more.
+    pub async fn again(&self) {
+        let (done, told) = oneshot::channel();
+        match &mut *self.0.asked.lock() {
+            None => return,
+            Some(asked) => asked.push(done),
+        }
+        self.0.nudge.notify_one();
+        // An error: whoever looked is gone.
+        let _ = told.await;
+    }
+
+    fn take(&self) -> Vec<oneshot::Sender<()>> {
+        self.0.asked.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn close(&self) {
+        *self.0.asked.lock() = None;
+    }
+}
+
+/// A survey that is under way, and who waits for its end.
+type Surveying = (JoinHandle<Option<Found>>, Vec<oneshot::Sender<()>>);
+
 /// The graphics devices as they were found at the start, and who tells of them from then on.
 pub struct Devices {
     /// Who is asked; `None`: nobody, and every card is missing.
@@ -53,11 +95,19 @@ pub struct Devices {
     pub servers: Vec<LocalServer>,
     /// Called when drivers tell of a device that was not known.
     pub survey: Survey,
+    /// Who else can have it called.
+    pub surveys: Surveys,
 }
 
 impl Default for Devices {
     fn default() -> Self {
-        Self { drivers: None, graphics: Graphics::default(), servers: Vec::new(), survey: Box::new(|_| None) }
+        Self {
+            drivers: None,
+            graphics: Graphics::default(),
+            servers: Vec::new(),
+            survey: Box::new(|_| None),
+            surveys: Surveys::default(),
+        }
     }
 }
 
@@ -72,6 +122,7 @@ impl fmt::Debug for Devices {
 pub(crate) struct Lookout {
     drivers: Option<Drivers>,
     survey: Survey,
+    surveys: Surveys,
     cards: Mutex<Cards>,
     servers: Arc<Mutex<Servers>>,
     nudge: Notify,
@@ -83,11 +134,18 @@ impl fmt::Debug for Lookout {
     }
 }
 
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.surveys.close();
+    }
+}
+
 impl Lookout {
     /// Over the cards of the pool.
-    pub(crate) fn new(Devices { drivers, graphics, servers, survey }: Devices, host: &Host) -> Self {
+    pub(crate) fn new(Devices { drivers, graphics, servers, survey, surveys }: Devices, host: &Host) -> Self {
         let servers = Arc::new(Mutex::new(Servers::new(servers)));
-        Self { drivers, survey, cards: Mutex::new(Cards::new(host, graphics)), servers, nudge: Notify::new() }
+        let cards = Mutex::new(Cards::new(host, graphics));
+        Self { drivers, survey, surveys, cards, servers, nudge: Notify::new() }
     }
 
     /// Looks again, beginning after this.
@@ -109,23 +167,39 @@ impl Lookout {
     pub(crate) async fn run(self: Arc<Self>, meter: Arc<Meter>, inbox: mpsc::WeakUnboundedSender<Post>) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut survey = None;
+        let mut survey: Option<Surveying> = None;
+        // Whoever asks while one is under way gets another: it may have begun before what they ask for.
+        let mut asked = Vec::new();
         while inbox.strong_count() > 0 {
             let came = tokio::select! {
                 _ = ticks.tick() => Came::Tick,
                 () = self.nudge.notified() => Came::Nudge,
-                found = end_of(&mut survey) => Came::Found(found),
+                () = self.surveys.0.nudge.notified() => Came::Asked,
+                (found, waiting) = end_of(&mut survey) => Came::Found(found, waiting),
             };
             let is_tick = matches!(came, Came::Tick);
             match came {
-                Came::Found(None) => continue,
-                Came::Found(Some(found)) => self.take_up(found, &inbox),
+                Came::Found(found, waiting) => {
+                    let is_news = found.is_some();
+                    if let Some(found) = found {
+                        self.take_up(found, &inbox);
+                    }
+                    for done in waiting {
+                        // Whoever asked may wait no more.
+                        let _ = done.send(());
+                    }
+                    if !is_news && asked.is_empty() {
+                        continue;
+                    }
+                }
+                Came::Asked => asked.append(&mut self.surveys.take()),
                 Came::Tick | Came::Nudge => {}
             }
             let sighted = self.look_and_tell(&meter, &inbox).await;
-            if is_tick && survey.is_none() && self.cards.lock().lacks(&sighted) {
+            let is_due = !asked.is_empty() || (is_tick && self.cards.lock().lacks(&sighted));
+            if survey.is_none() && is_due {
                 let this = Arc::clone(&self);
-                survey = Some(spawn_blocking(move || (this.survey)(sighted)));
+                survey = Some((spawn_blocking(move || (this.survey)(sighted)), std::mem::take(&mut asked)));
             }
         }
     }
@@ -162,16 +236,19 @@ enum Came {
     Tick,
     /// Somebody wants a look.
     Nudge,
-    /// The survey ended.
-    Found(Option<Found>),
+    /// Somebody wants a survey.
+    Asked,
+    /// The survey ended, which so many waited for.
+    Found(Option<Found>, Vec<oneshot::Sender<()>>),
 }
 
 /// Waits for the end of the survey that is under way, for ever if none is.
-async fn end_of(survey: &mut Option<JoinHandle<Option<Found>>>) -> Option<Found> {
-    let Some(running) = survey else { return pending().await };
+async fn end_of(survey: &mut Option<Surveying>) -> (Option<Found>, Vec<oneshot::Sender<()>>) {
+    let Some((running, waiting)) = survey else { return pending().await };
     let found = running.await.ok().flatten();
+    let waiting = std::mem::take(waiting);
     *survey = None;
-    found
+    (found, waiting)
 }
 
 /// Whose processes are whose, and how all are called. On a thread that may block: that takes milliseconds.
@@ -240,7 +317,7 @@ mod tests {
             Some(Found { host: host(&[A, B]), graphics: Graphics::new(sighted.devices(), BTreeMap::new()) })
         });
         let graphics = Graphics::new(vec![device(A, 24, None)], BTreeMap::new());
-        let devices = Devices { drivers: Some(both()), graphics, servers: vec![], survey };
+        let devices = Devices { drivers: Some(both()), graphics, survey, ..Devices::default() };
         let lookout = Arc::new(Lookout::new(devices, &host(&[A])));
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let running = tokio::spawn(Arc::clone(&lookout).run(Arc::default(), sender.downgrade()));
@@ -258,6 +335,50 @@ mod tests {
         assert_eq!(n_cards(&next(&mut inbox).await), 2);
         drop(sender);
         running.abort();
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_for_a_survey_hears_its_end_after_the_loop_and_one_that_had_begun_before_is_not_enough() {
+        let (release, held) = channel::<usize>();
+        let held = Mutex::new(held);
+        let survey: Survey = Box::new(move |_| {
+            let n = held.lock().recv().ok()?;
+            Some(Found { host: host(&[A, B][..n]), graphics: Graphics::default() })
+        });
+        let surveys = Surveys::default();
+        let graphics = Graphics::new(vec![device(A, 24, None), device(B, 24, None)], BTreeMap::new());
+        let devices =
+            Devices { drivers: Some(both()), graphics, survey, surveys: surveys.clone(), ..Devices::default() };
+        let lookout = Arc::new(Lookout::new(devices, &host(&[A, B])));
+        let (sender, mut inbox) = mpsc::unbounded_channel();
+        let running = tokio::spawn(Arc::clone(&lookout).run(Arc::default(), sender.downgrade()));
+        let hosts = async |inbox: &mut mpsc::UnboundedReceiver<Post>| loop {
+            if let Input::Host(host) = next(inbox).await {
+                return host.cards.len();
+            }
+        };
+        let ask = || {
+            let surveys = surveys.clone();
+            tokio::spawn(async move { surveys.again().await })
+        };
+        // Drivers tell of those that are known: no survey begins by itself. The one that was asked for has begun once it
+        // has its own hold on whoever looks.
+        let first = ask();
+        while !surveys.0.asked.lock().as_ref().is_some_and(Vec::is_empty) || Arc::strong_count(&lookout) < 3 {
+            tokio::task::yield_now().await;
+        }
+        let second = ask();
+        release.send(1).expect("it waits");
+        assert_eq!(hosts(&mut inbox).await, 1);
+        timeout(Duration::from_secs(10), first).await.expect("it is told").expect("no panic");
+        assert!(!second.is_finished(), "what it asks for may have come later");
+        release.send(2).expect("it waits");
+        assert_eq!(hosts(&mut inbox).await, 2);
+        timeout(Duration::from_secs(10), second).await.expect("it is told").expect("no panic");
+        running.abort();
+        let _ = running.await;
+        drop(lookout);
+        timeout(Duration::from_secs(10), surveys.again()).await.expect("nobody looks any more");
     }
 
     #[test]

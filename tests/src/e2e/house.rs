@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::{process::Command, sync::MutexGuard};
 
 /// Variables of the tester that could lead the program under test to their own pool, models or secrets.
-const OURS: [&str; 17] = [
+const OURS: [&str; 19] = [
     "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
     "XDG_CONFIG_HOME",
@@ -19,6 +19,8 @@ const OURS: [&str; 17] = [
     "MOTORPOOL_STATE_DIR",
     "MOTORPOOL_CAPACITY_BUDGET_GB",
     "MOTORPOOL_SERIALIZE_GPU_LOADS",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "RUST_LOG",
     "HF_ENDPOINT",
     "HF_HOME",

@@ -81,11 +81,16 @@ pub const RESERVED: &[(&str, &[&str])] = &[
     ("indicatif", &["motorpool"]),
     ("nvml-wrapper", &["devices"]),
     ("prometheus-client", &["gateway"]),
+    ("opentelemetry", &["motorpool"]),
+    ("opentelemetry-http", &["motorpool"]),
+    ("opentelemetry-otlp", &["motorpool"]),
+    ("opentelemetry_sdk", &["motorpool"]),
     ("ratatui", &["motorpool"]),
     ("rusqlite", &["motorpool", "supervisor"]),
     ("notify", &["motorpool"]),
     ("sd-notify", &["motorpool"]),
     ("sysinfo", &["devices"]),
+    ("tracing-opentelemetry", &["motorpool"]),
     ("tracing-subscriber", &["motorpool"]),
 ];
 

@@ -27,6 +27,21 @@ async fn malformed_configuration_is_shown_with_file_line_column_and_caret() {
 }
 
 #[tokio::test]
+async fn a_line_is_shown_without_the_password_of_its_address() {
+    let house = House::new();
+    house.write_config();
+    let text = "[[external]]\nid = \"desk\"\nkind = \"ollama\"\nurl = \"ftp://me:hunter2@desk:21\"\n";
+    house.write_beside("motorpool.toml", text);
+    let mut said = house.start_in_vain().await.stderr;
+    assert!(said.contains(":4:7") && said.contains("4 | url = \"ftp://**********@desk:21\""), "{said}");
+    for args in [&["config", "check"][..], &["config", "check", "--json"], &["doctor"], &["doctor", "--json"]] {
+        let outcome = house.run(args).await;
+        said += &(outcome.stdout + &outcome.stderr);
+    }
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[tokio::test]
 async fn a_catalog_that_contradicts_itself_is_refused_before_anything_starts() {
     for (name, text, says) in [
         ("catalog/twice.toml", "id = \"other\"\naliases = [\"a\"]\n[source]\nfile = \"/m.gguf\"\n", "`a`"),

@@ -18,7 +18,18 @@ async fn engines_and_models_are_shown_to_people_and_to_programs() {
     let ps = daemon.cli(&["ps"]).await.stdout;
     let row = ps.lines().find(|line| line.starts_with("llama-server:a:0")).unwrap_or_else(|| panic!("its row: {ps}"));
     let pid = model.starts()[0].pid;
-    assert!(row.contains("ready") && row.contains(&pid.to_string()) && row.contains("600.0 MiB"), "{ps}");
+    assert!(row.contains("ready") && row.contains(&pid.to_string()), "{ps}");
+    assert!(row.contains("600.0 MiB declared") && row.contains("RAM") && !row.contains("1000"), "{ps}");
+    assert_serves(&daemon, "a").await;
+    let measured = eventually("its last request is counted", async || {
+        let whole = daemon.cli(&["ps", "--json"]).await.json();
+        Some(whole["engines"][0]["tokensPerSecond"].clone()).filter(|rate| !rate.is_null())
+    })
+    .await;
+    // As the engine says of it.
+    assert_eq!(measured, json!(1000.0));
+    let ps = daemon.cli(&["ps"]).await.stdout;
+    assert!(ps.lines().any(|line| line.starts_with("llama-server:a:0") && line.contains(" 1000 ")), "{ps}");
     let whole = daemon.cli(&["ps", "--json"]).await.json();
     assert_eq!((&whole["engines"][0]["pid"], &whole["pool"]["budgetBytes"]), (&json!(pid), &json!(1 << 30)), "{whole}");
     let models = daemon.cli(&["models"]).await.stdout;

@@ -57,7 +57,7 @@ async fn a_restart_is_another_process_and_force_cuts_what_runs() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_is_cancelled_by_its_name_and_one_that_is_served_is_not() {
+async fn a_request_that_waits_is_cancelled_by_its_name_and_the_one_that_is_served_goes_on() {
     let mut house = House::new();
     let go_on = gate(&house, "go-on");
     house.fake_with("a", &pausing(20, 10, &go_on), "slots = 1\n");
@@ -65,17 +65,16 @@ async fn a_request_that_waits_is_cancelled_by_its_name_and_one_that_is_served_is
     let (stream, _) = stream_until(&daemon, ("a", "hello"), 9).await;
     let http = daemon.http();
     let waits = tokio::spawn(async move { http.post(CHAT, &chat("a", "second")).await });
-    let (waiting, served) = eventually("it waits", async || {
+    let waiting = eventually("it waits", async || {
         let whole = daemon.cli(&["queue", "--json"]).await.json();
-        let name = |list: &str| whole["engines"][0][list][0]["request"].as_str().map(str::to_owned);
-        Some((name("pending")?, name("active")?))
+        whole["engines"][0]["pending"][0]["request"].as_str().map(str::to_owned)
     })
     .await;
     assert_eq!(daemon.cli(&["cancel", &waiting]).await.code, Some(0));
     let answer = waits.await.expect("no panic").expect("an answer");
     assert!(answer.text().contains("cancelled"), "{}", answer.text());
-    let refused = daemon.cli(&["cancel", &served]).await;
-    assert!(refused.code == Some(4) && refused.stderr.contains("served already"), "{refused:?}");
+    let refused = daemon.cli(&["cancel", &waiting]).await;
+    assert!(refused.code == Some(4) && refused.stderr.contains("it is over"), "{refused:?}");
     go_on.open().expect("opened");
     stream.whole().await.expect("an orderly end");
     daemon.stop().await;

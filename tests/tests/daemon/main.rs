@@ -5,6 +5,7 @@ mod bad_files;
 mod bad_places;
 mod bench;
 
+mod cancelled;
 mod clients;
 mod commands;
 mod crash;

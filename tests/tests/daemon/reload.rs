@@ -174,7 +174,7 @@ async fn live_keys_count_without_a_restart() {
         report.contains(&["loading.commit_after", "live", "loading.commit_after"].map(str::to_owned)),
         "{report:?}"
     );
-    assert!(report.contains(&["log.level", "at the next start", "log.level"].map(str::to_owned)), "{report:?}");
+    assert!(report.contains(&["log.level", "live", "log.level"].map(str::to_owned)), "{report:?}");
     for name in ["other", "default"] {
         assert!(Said::read(&whole_stream(&daemon, name, "hello").await).is_done, "{name}");
     }
@@ -302,4 +302,66 @@ async fn systemd_hears_nothing_of_a_reload_after_it_heard_that_we_stop() {
     daemon.stop().await;
     let rest = manager.rest().await;
     assert!(!rest.iter().any(|text| text.contains("READY=1") || text.contains("RELOADING=1")), "{rest:?}");
+}
+
+/// Says something else in the configuration of a daemon that runs.
+fn edit(house: &House, from: &str, to: &str) {
+    let path = house.path("config/motorpool.toml");
+    let text = fs::read_to_string(&path).expect("written");
+    assert!(text.contains(from), "{from} in {text}");
+    fs::write(path, text.replace(from, to)).expect("ours");
+}
+
+#[tokio::test]
+async fn a_budget_counts_at_once_stops_nothing_and_what_is_over_it_is_told() {
+    let mut house = House::new();
+    let last = gate(&house, "last");
+    house.set("capacity.budget", "2GiB");
+    let a = house.fake_with("a", &pausing(20, 10, &last), "declared = \"1536MiB\"\nslots = 2\n");
+    let b = house.fake_with("b", &Behaviour::default(), "declared = \"1536MiB\"\n");
+    let daemon = house.start().await;
+    let (on_a, seen) = stream_until(&daemon, ("a", "one"), 9).await;
+
+    edit(&house, "budget = \"2GiB\"", "budget = \"1GiB\"");
+    let report = reload(&daemon).await;
+    let [[name, outcome, what]] = &changed(&report)[..] else { panic!("one item: {report:#}") };
+    assert_eq!([name, outcome], ["capacity.budget", "live"]);
+    assert!(what.contains("1.5 GiB is reserved of 1.0 GiB: nothing is started until it fits"), "{what}");
+    let denied = daemon.http().post(CHAT, &ask("b", "hello")).await.expect("an answer");
+    assert_refused(&denied, 503, "capacity_denied");
+    assert_eq!((n_starts(&a), n_starts(&b)), (1, 0));
+
+    edit(&house, "budget = \"1GiB\"", "budget = \"4GiB\"");
+    assert_eq!(changed(&reload(&daemon).await), rows(&[["capacity.budget", "live", "capacity.budget"]]));
+    assert_serves(&daemon, "b").await;
+    last.open().expect("ours");
+    let said = Said::read(&(seen + &on_a.whole().await.expect("whole").text()));
+    assert!(said.is_done && said.error.is_none(), "{said:?}");
+    assert_eq!((n_starts(&a), n_starts(&b)), (1, 1), "there is room for both");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_level_of_the_log_counts_at_once_and_its_form_at_the_next_start() {
+    let mut house = roomy();
+    house.fake("a", &Behaviour::default());
+    house.set("log.level", "info");
+    house.set("log.format", "text");
+    let daemon = house.start().await;
+    let served = || daemon.log().matches("a request was served").count();
+    assert_serves(&daemon, "a").await;
+    daemon.until_quiet().await;
+    assert_eq!(served(), 0, "it is a detail: {}", daemon.log());
+    edit(&house, "\"info\"", "\"debug\"");
+    edit(&house, "\"text\"", "\"json\"");
+    let expected = [["log.format", "at the next start", "log.format"], ["log.level", "live", "log.level"]];
+    assert_eq!(changed(&reload(&daemon).await), rows(&expected));
+    assert_serves(&daemon, "a").await;
+    eventually("it is written", async || (served() == 1).then_some(())).await;
+    edit(&house, "\"debug\"", "\"error\"");
+    drop(reload(&daemon).await);
+    assert_serves(&daemon, "a").await;
+    daemon.until_quiet().await;
+    assert_eq!(served(), 1, "{}", daemon.log());
+    daemon.stop().await;
 }

@@ -107,7 +107,7 @@ impl Changes {
                 limits, defaults, log, usage, engines
             ],
         });
-        changes.differ("device", Effect::Start, (&old.devices, &new.devices));
+        changes.differ("device", Effect::Live, (&old.devices, &new.devices));
         changes.of_what_is_ours(old, new);
         changes.of_time(old, new);
         changes.of_requests(old, new);
@@ -121,13 +121,14 @@ impl Changes {
             start: [listen, tls],
         });
         compare!(self, "capacity.", (&old.capacity, new.capacity): Capacity {
-            start: [budget, reserve, shape, allow_ram_spillover, on_cpu_fallback],
+            live: [budget, reserve, shape, allow_ram_spillover],
+            start: [on_cpu_fallback],
         });
         compare!(self, "session_state.", (&old.session_state, new.session_state): SessionStateSettings {
             start: [disk],
         });
         compare!(self, "usage.", (&old.usage, new.usage): UsageSettings { start: [keep, disk], });
-        compare!(self, "log.", (&old.log, new.log): Log { start: [level, format], });
+        compare!(self, "log.", (&old.log, new.log): Log { live: [level], start: [format], });
     }
 
     fn of_time(&mut self, old: &Config, new: &Config) {

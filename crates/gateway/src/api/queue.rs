@@ -129,7 +129,8 @@ pub(super) async fn cancel(State(context): Shared, name: Name) -> Result<Json<Re
     answered(&context.handle.withdraw(ticket).await, ticket)
 }
 
-/// The same by the number of a request or by its name, `req_…`. One that is served is its client's to end.
+/// The same by the number of a request or by its name, `req_…`. One that is served, or is on its way to an engine, ends with
+/// an error. Clients choose names: every request of that name ends.
 pub(super) async fn cancel_request(State(context): Shared, name: Name) -> Result<Json<Requeued>, Refused> {
     let Path(name) = name.map_err(|e| invalid(e.body_text()))?;
     let snapshot = context.handle.snapshot();
@@ -139,13 +140,12 @@ pub(super) async fn cancel_request(State(context): Shared, name: Name) -> Result
         let ticket = RequestId(waiting.id);
         return answered(&context.handle.withdraw(ticket).await, ticket);
     }
-    let is_served = snapshot.entries.iter().flat_map(|entry| &entry.leases).any(|lease| is_it(lease.id, &lease.holder));
-    let hint = if is_served {
-        "; it is served already, and ends with its client's connection"
-    } else {
-        "; it does not wait any more, or never did"
-    };
-    Err(Refused(Failure::NotFound { path: format!("request {name}"), hint }))
+    let mut leases = snapshot.entries.iter().flat_map(|entry| &entry.leases);
+    let served = leases.find(|lease| is_it(lease.id, &lease.holder)).map(|lease| lease.holder.request.as_str());
+    if context.running.cancel(served.unwrap_or(&name)) {
+        return Ok(Json(Requeued { changed: true }));
+    }
+    Err(Refused(Failure::NotFound { path: format!("request {name}"), hint: "; it is over, or never was" }))
 }
 
 #[derive(Deserialize)]

@@ -81,6 +81,8 @@ pub(super) struct Engine {
     demand: u32,
     /// Pieces of replies since it serves: of one that streams, about a token each. `null`: it takes nobody.
     frames: Option<u64>,
+    /// Tokens that it generated in a second for the last request that was counted.
+    tokens_per_second: Option<f64>,
     drainers: u32,
     /// The engines that need its room.
     drained_for: Vec<String>,
@@ -272,7 +274,9 @@ pub(super) fn engines(context: &Context) -> Vec<Engine> {
 /// One engine, with what passed it since the last turn of the loop.
 pub(super) fn engine(context: &Context, entry: &EntryView, at: Now) -> Engine {
     let signs = entry.spawn.and_then(|spawn| context.handle.signs(entry.key.model(), spawn));
-    Engine { frames: signs.map(|signs| signs.moves), ..Engine::of(entry, at) }
+    let pace = entry.spawn.and_then(|spawn| context.meters.pace(&entry.key, spawn));
+    let tokens_per_second = pace.map(|pace| (pace * 10.0).round() / 10.0);
+    Engine { frames: signs.map(|signs| signs.moves), tokens_per_second, ..Engine::of(entry, at) }
 }
 
 impl Engine {
@@ -296,6 +300,7 @@ impl Engine {
             slots: entry.width,
             demand: entry.demand,
             frames: None,
+            tokens_per_second: None,
             drainers: entry.n_drainers,
             drained_for: entry.drained_for.iter().map(ToString::to_string).collect(),
             drained: entry.drained,

@@ -1,6 +1,6 @@
 //! [`Meters`]: what requests took, counted as they end; and how long they waited for a lease.
 use crate::usage::{Outcome, UsageRecord};
-use motorpool_vocab::Histogram;
+use motorpool_vocab::{EngineKey, Histogram, Spawn};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
@@ -51,7 +51,12 @@ pub(super) fn is_of_server(name: &str) -> bool {
 
 /// Counts requests.
 #[derive(Debug, Default)]
-pub(crate) struct Meters(Mutex<Counts>);
+pub(crate) struct Meters {
+    counts: Mutex<Counts>,
+    /// Of each engine the child that served it last, and the tokens that this generated in a second for the last request
+    /// that was counted.
+    paces: Mutex<BTreeMap<EngineKey, (Spawn, f64)>>,
+}
 
 /// What was counted since our start.
 #[derive(Clone, Debug)]
@@ -114,11 +119,22 @@ impl Default for OfModel {
 
 impl Meters {
     fn count(&self, change: impl FnOnce(&mut Counts)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A child of an engine generated so many tokens in a second.
+    pub(crate) fn saw(&self, key: EngineKey, spawn: Spawn, pace: f64) {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (spawn, pace));
+    }
+
+    /// What was seen last of this child.
+    pub(crate) fn pace(&self, key: &EngineKey, spawn: Spawn) -> Option<f64> {
+        let paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        paces.get(key).filter(|(of, _)| *of == spawn).map(|(_, pace)| *pace)
     }
 
     /// A request has ended.

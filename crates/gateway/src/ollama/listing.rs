@@ -122,7 +122,7 @@ pub(crate) async fn page(
 
 async fn pulled(context: &Context, model: &Model, delivery: pull::Delivery) -> Result<Response<ReplyBody>, Failure> {
     let pull = context.pull.get().ok_or(Failure::NotSupported("fetching models"))?;
-    let mut response = Response::new(boxed(pull::begin(pull, model, delivery).await?));
+    let mut response = Response::new(boxed(pull::begin(pull, (&context.catalog, model), delivery).await?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON));
     Ok(response)
 }

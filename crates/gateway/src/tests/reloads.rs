@@ -1,6 +1,6 @@
 //! Another catalog while requests run.
 use super::*;
-use crate::{NotReloaded, Reloads};
+use crate::{NotReloaded, Pull, Reloads};
 use motorpool_catalog::{Source, parse_config};
 
 #[tokio::test]
@@ -58,6 +58,22 @@ async fn a_request_that_was_made_for_another_engine_of_its_model_does_not_reach_
         );
     }
     assert_eq!((pool.n_granted(), engine.leases().await), (3, 0), "what was leased is given back");
+}
+
+#[tokio::test]
+async fn a_file_is_fetched_by_the_catalog_of_the_last_reload() {
+    let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let pull = Pull::new(move |catalog, model| {
+        let known: Vec<String> = catalog.models().map(|model| model.id.to_string()).collect();
+        tell.send((model.id.to_string(), known)).expect("somebody listens");
+        Box::pin(std::future::ready(Ok(())))
+    });
+    server.handover.0.now().context.pull.set(pull).expect("nobody did");
+    server.handover.reload(catalog(&[("n", &[]), ("o", &[])]), &Config::default());
+    let reply = server.post("/api/pull", "", &json!({"model": "o", "stream": false})).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(told.recv().await, Some(("o".into(), vec!["n".into(), "o".into()])));
 }
 
 #[tokio::test]

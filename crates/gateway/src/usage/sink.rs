@@ -1,6 +1,7 @@
 //! Where finished records go: [`Sink`].
 use super::{Outlet, UsageRecord};
 use crate::metrics::Meters;
+use motorpool_vocab::{EngineKey, Spawn};
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
@@ -23,6 +24,11 @@ impl Sink {
     /// From now on records go there.
     pub(crate) fn open(&self, outlet: Outlet) {
         let _ = self.outlet.set(outlet);
+    }
+
+    /// A child of an engine generated so many tokens in a second.
+    pub(crate) fn saw(&self, key: EngineKey, spawn: Spawn, pace: f64) {
+        self.meters.saw(key, spawn, pace);
     }
 
     pub(crate) fn take(&self, record: UsageRecord) {

@@ -22,7 +22,20 @@ pub(super) fn for_people(status: &Status) -> String {
         0 => String::new(),
         n => format!(", {n} waiting for room"),
     };
-    let head = ["ENGINE", "PHASE", "LEASES", "QUEUE", "RESERVED", "UNLOAD IN", "PID", "LAST EXIT"];
+    let head = [
+        "ENGINE",
+        "PHASE",
+        "LEASES",
+        "QUEUE",
+        "RESERVED",
+        "PLANNED",
+        "MEASURED",
+        "DEVICE",
+        "TOK/S",
+        "UNLOAD IN",
+        "PID",
+        "LAST EXIT",
+    ];
     let table = match status.engines.as_slice() {
         [] => "no engine has been started\n".to_owned(),
         engines => out::table(&head, engines.iter().map(row).collect()),
@@ -41,10 +54,6 @@ pub(super) fn for_people(status: &Status) -> String {
 }
 
 fn row(engine: &Engine) -> Vec<String> {
-    let leases = match engine.slots {
-        Some(slots) => format!("{} of {slots}", engine.leases.len()),
-        None => engine.leases.len().to_string(),
-    };
     let exit = engine.last_exit.as_ref().map_or_else(String::new, |exit| match &exit.class {
         Some(class) => format!("{} ({class})", exit.reason),
         None => exit.reason.clone(),
@@ -52,13 +61,52 @@ fn row(engine: &Engine) -> Vec<String> {
     vec![
         engine.key.clone(),
         phase(engine),
-        leases,
+        leases(engine),
         engine.queue.to_string(),
         Bytes::new(engine.reserved_bytes).to_string(),
+        planned(engine),
+        measured(engine),
+        devices(engine),
+        engine.tokens_per_second.map_or_else(String::new, pace),
         engine.unload_in_ms.map_or_else(String::new, in_short),
         engine.pid.map_or_else(String::new, |pid| pid.to_string()),
         exit,
     ]
+}
+
+/// How many it serves, of how many it can.
+pub(super) fn leases(engine: &Engine) -> String {
+    match engine.slots {
+        Some(slots) => format!("{} of {slots}", engine.leases.len()),
+        None => engine.leases.len().to_string(),
+    }
+}
+
+/// What was planned for it before it ran, and where that figure comes from: declared, estimated, learned.
+pub(super) fn planned(engine: &Engine) -> String {
+    let from = engine.memory.as_ref().map_or_else(String::new, |memory| format!(" {}", memory.from));
+    if engine.planned_bytes == 0 { String::new() } else { format!("{}{from}", Bytes::new(engine.planned_bytes)) }
+}
+
+/// The most that was seen of it.
+pub(super) fn measured(engine: &Engine) -> String {
+    engine.measured_bytes.map_or_else(String::new, |bytes| Bytes::new(bytes).to_string())
+}
+
+/// The cards that it lies on; where it has none, system memory.
+fn devices(engine: &Engine) -> String {
+    let cards: Vec<&str> =
+        engine.memory.iter().flat_map(|memory| memory.reserved.devices.keys()).map(String::as_str).collect();
+    match cards.as_slice() {
+        [] if engine.reserved_bytes == 0 => String::new(),
+        [] => "RAM".to_owned(),
+        cards => cards.join(", "),
+    }
+}
+
+/// Tokens in a second.
+pub(super) fn pace(rate: f64) -> String {
+    if rate < 100.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
 /// What it is doing, as people read it.
@@ -127,4 +175,27 @@ pub(super) async fn in_use(client: &Client, fits: impl Fn(&EngineKey) -> bool) -
     let waiting = status.waiters.iter().filter_map(|waiter| waiter.key.parse().ok());
     let live = status.engines.iter().filter(|engine| engine.lives()).filter_map(|engine| engine.key.parse().ok());
     Ok(live.chain(waiting).find(fits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    #[test]
+    fn a_row_tells_what_was_planned_by_whom_what_was_seen_where_and_how_fast_it_is() {
+        const GIB: u64 = 1 << 30;
+        let engines = json!([
+            {"key": "llama-server:a:0", "phase": "ready", "leases": [{}], "slots": 4, "queue": 2,
+             "reservedBytes": 9 * GIB, "plannedBytes": 8 * GIB, "measuredBytes": 9 * GIB, "tokensPerSecond": 41.72,
+             "memory": {"from": "learned", "reserved": {"devices": {"GPU-1": 8 * GIB, "GPU-2": GIB}}},
+             "unloadInMs": 540_000},
+            {"key": "llama-server:b:0", "phase": "ready", "slots": 1, "reservedBytes": GIB, "plannedBytes": GIB,
+             "tokensPerSecond": 512.4, "memory": {"from": "declared", "reserved": {"devices": {}}}},
+            {"key": "llama-server:c:0", "phase": "idle"},
+        ]);
+        let whole = json!({"pool": {"committedBytes": 10 * GIB}, "engines": engines});
+        insta::assert_snapshot!(for_people(&Status::deserialize(&whole).expect("a status")));
+    }
 }

@@ -4,6 +4,7 @@ use crate::{
     daemon::{Call, Daemon, Signals},
     dirs::Dirs,
     exit::Failure,
+    log::Loudness,
     out::Out,
     settings::Settings,
 };
@@ -11,7 +12,7 @@ use serde_json::json;
 
 pub(super) async fn perform(dirs: &Dirs, out: Out, (settings, reach): (&Settings, Reach)) -> Result<(), Failure> {
     let mut signals = Signals::listen(Call::Reload)?;
-    let daemon = Daemon::start(dirs, settings, reach, settings.config.log.level).await?;
+    let daemon = Daemon::start(dirs, settings, reach, Loudness::AsAsked).await?;
     let addresses = daemon.addresses();
     out.data(&json!({ "listen": addresses }), || {
         addresses.iter().map(|address| ["listening on ", address.as_str(), "\n"].concat()).collect()

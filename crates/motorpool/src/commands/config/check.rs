@@ -12,7 +12,7 @@ use crate::{
 use clap::Args;
 use motorpool_catalog::{
     Catalog, Config, ConfigError, FileKind, Manifest, Model, Source, faults, overlay_manifests, overlay_models,
-    parse_config, parse_manifest, parse_model, shipped,
+    parse_config, parse_manifest, parse_model, shipped, without_userinfo,
 };
 use serde::Serialize;
 use std::{
@@ -188,7 +188,7 @@ impl Trouble {
             file: Some(error.file().to_owned()),
             line: error.line(),
             column: error.column(),
-            message: chain(error.fault()),
+            message: without_userinfo(&chain(error.fault())).into_owned(),
             nearest: error.fault().nearest().map(str::to_owned),
             example: error.example(),
             cure: None,

@@ -1,5 +1,6 @@
 //! What the operating system allows: pure judgements over what was read of it ([`System`], read by [`System::read`]).
 use super::finding::Finding;
+use crate::exit::{Exit, Failure};
 use motorpool_devices::{Ram, observe_ram};
 use motorpool_supervisor::landlock_version;
 use motorpool_vocab::Bytes;
@@ -24,6 +25,7 @@ const FIRST_PID_SPACE: &str = "pid:[4026531836]";
 /// What was read. A text is why something could not be.
 #[derive(Clone, Debug)]
 pub(super) struct System {
+    pub(super) kernel: Kernel,
     pub(super) ram: Result<Ram, String>,
     pub(super) swap: Option<Swap>,
     /// 0 guesses, 1 always, 2 never more than there is.
@@ -41,6 +43,15 @@ pub(super) struct System {
 pub(super) struct Swap {
     pub(super) total: Bytes,
     pub(super) free: Bytes,
+}
+
+/// Whose kernel this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// Its own; Windows' second subsystem for Linux has one too.
+    Own,
+    /// Windows', which plays one for the first of its subsystems.
+    Played,
 }
 
 /// Which control groups there are, and whether a tree can be ended by one.
@@ -86,6 +97,7 @@ impl System {
         };
         let overcommit = fs::read_to_string("/proc/sys/vm/overcommit_memory").ok();
         Self {
+            kernel: kernel_of(&fs::read_to_string("/proc/version").unwrap_or_default()),
             ram: observe_ram(Path::new("/")).map_err(|error| crate::exit::chain(&error)),
             swap: kib("SwapTotal:").zip(kib("SwapFree:")).map(|(total, free)| Swap { total, free }),
             overcommit: overcommit.and_then(|text| text.trim().parse().ok()),
@@ -104,7 +116,8 @@ impl System {
 
     /// Everything about it, in order. `locks`: a model that asks to be locked into memory.
     pub(super) fn findings(&self, locks: Option<&str>) -> Vec<Finding> {
-        let mut findings = vec![memory(&self.ram)];
+        let mut findings: Vec<Finding> = kernel(self.kernel).into_iter().collect();
+        findings.push(memory(&self.ram));
         findings.extend(self.swap.map(swap));
         findings.extend(self.overcommit.map(overcommit));
         findings.push(cgroup(&self.cgroup));
@@ -145,6 +158,18 @@ fn read_cgroup() -> Cgroup {
         _ if of_type("cgroup").is_some() => Cgroup::V1,
         _ => Cgroup::None,
     }
+}
+
+/// The second subsystem says `-microsoft-standard-WSL2`, the first `-Microsoft` without a word more.
+fn kernel_of(version: &str) -> Kernel {
+    let says = |word: &str| version.to_ascii_lowercase().contains(word);
+    if says("microsoft") && !says("wsl2") && !says("microsoft-standard") { Kernel::Played } else { Kernel::Own }
+}
+
+fn kernel(kernel: Kernel) -> Option<Finding> {
+    let what = "this is WSL1, which has no Linux kernel: on Windows, Motorpool runs in WSL2 only";
+    let cure = "run `wsl --set-version <distribution> 2` in Windows";
+    (kernel == Kernel::Played).then(|| Finding::fault("kernel", Failure::new(Exit::Findings, what, cure)))
 }
 
 fn memory(ram: &Result<Ram, String>) -> Finding {
@@ -251,6 +276,7 @@ pub(super) mod tests {
     /// Every kind of reading there is, one beside the other.
     pub(in super::super) fn all() -> Vec<System> {
         let good = System {
+            kernel: Kernel::Own,
             ram: Ok(ram(64, None)),
             swap: Some(Swap { total: Bytes::gib(8), free: Bytes::gib(8) }),
             overcommit: Some(0),
@@ -262,6 +288,7 @@ pub(super) mod tests {
             locked: Limit::None,
         };
         let bad = System {
+            kernel: Kernel::Own,
             ram: Err("cannot read /proc/meminfo".into()),
             swap: Some(Swap { total: Bytes::gib(8), free: Bytes::gib(1) }),
             overcommit: Some(2),
@@ -273,6 +300,7 @@ pub(super) mod tests {
             locked: Limit::At(64 << 10),
         };
         let unknown = System {
+            kernel: Kernel::Own,
             ram: Ok(ram(64, Some(Bytes::mib(512)))),
             swap: None,
             overcommit: None,
@@ -310,6 +338,26 @@ pub(super) mod tests {
         let unknown = of(&all()[3], None);
         assert_eq!(unknown[0], ("memory", State::Note), "a limit of 512 MiB");
         assert!(unknown.contains(&("descriptors", State::Note)) && !unknown.iter().any(|(what, _)| *what == "swap"));
+    }
+
+    #[test]
+    fn windows_first_subsystem_is_a_fault_and_its_second_is_as_good_as_any() {
+        for (version, kernel) in [
+            (
+                "Linux version 4.4.0-19041-Microsoft (Microsoft@Microsoft.com) (gcc version 5.4.0 (GCC) )",
+                Kernel::Played,
+            ),
+            ("Linux version 5.15.153.1-microsoft-standard-WSL2 (root@941d701f84f1) (gcc (GCC) 11.2.0)", Kernel::Own),
+            ("Linux version 4.19.84-microsoft-standard (oe-user@oe-host)", Kernel::Own),
+            ("Linux version 6.12.41+deb13-amd64 (debian-kernel@lists.debian.org)", Kernel::Own),
+            ("", Kernel::Own),
+        ] {
+            assert_eq!(kernel_of(version), kernel, "{version}");
+        }
+        let findings = System { kernel: Kernel::Played, ..all()[1].clone() }.findings(None);
+        assert_eq!((findings[0].what, findings[0].state), ("kernel", State::Fault));
+        assert!(findings[0].found.contains("WSL2 only"), "{findings:?}");
+        assert!(findings[1..].iter().all(|finding| finding.state == State::Good), "{findings:?}");
     }
 
     #[test]

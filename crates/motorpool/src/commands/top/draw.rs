@@ -13,8 +13,20 @@ use ratatui::{
     widgets::{Paragraph, Row, Table, TableState},
 };
 
-/// Below so many columns only what matters most is shown.
-const WIDE: u16 = 118;
+/// What of an engine is shown, in how many columns, and from which width of the terminal on. The first one takes the rest.
+const COLUMNS: [(&str, u16, u16); 9] = [
+    ("ENGINE", 0, 0),
+    ("PHASE", 18, 0),
+    ("LEASES", 8, 0),
+    ("QUEUE", 5, WIDE),
+    ("RESERVED", 10, 0),
+    ("PLANNED", 18, WIDE),
+    ("MEASURED", 10, WIDE),
+    ("TOK/S", 6, 80),
+    ("UNLOAD IN", 9, 80),
+];
+/// From so many columns on everything is shown.
+const WIDE: u16 = 124;
 /// Most rows of waiters, and of events.
 const WAITERS: usize = 5;
 const NEWS: u16 = 8;
@@ -92,49 +104,40 @@ fn draw_engines(view: &View, frame: &mut Frame<'_>, area: Rect) {
     if view.engines().is_empty() {
         return frame.render_widget(Paragraph::new("no engine has been started"), area);
     }
-    let wide = area.width >= WIDE;
-    let head: &[&str] = if wide {
-        &["ENGINE", "PHASE", "LEASES", "QUEUE", "RESERVED", "PLANNED", "MEASURED", "UNLOAD IN"]
-    } else {
-        &["ENGINE", "PHASE", "LEASES", "RESERVED", "UNLOAD IN"]
-    };
-    let widths: Vec<Constraint> = if wide {
-        [20, 8, 5, 10, 19, 10, 9].map(Constraint::Length).to_vec()
-    } else {
-        [13, 7, 9, 9].map(Constraint::Length).to_vec()
-    };
-    let widths = [Constraint::Fill(1)].into_iter().chain(widths);
-    let rows = view.engines().iter().map(|engine| row(engine, wide));
+    let shown: Vec<bool> = COLUMNS.iter().map(|(.., from)| area.width >= *from).collect();
+    let columns = COLUMNS.iter().zip(&shown).filter(|(_, shown)| **shown).map(|(column, _)| column);
+    let widths = columns.clone().map(|(_, width, _)| match width {
+        0 => Constraint::Fill(1),
+        width => Constraint::Length(*width),
+    });
+    let head = columns.clone().map(|(name, ..)| *name);
+    let rows = view.engines().iter().map(|engine| row(engine, view.rate(engine), &shown));
     let table = Table::new(rows, widths)
-        .header(Row::new(head.iter().copied()).style(Style::new().add_modifier(Modifier::BOLD)))
+        .header(Row::new(head).style(Style::new().add_modifier(Modifier::BOLD)))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
         .highlight_symbol("> ");
     let mut state = TableState::default().with_selected(view.row());
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-fn row(engine: &Engine, wide: bool) -> Row<'static> {
-    let size = |bytes: u64| Bytes::new(bytes).to_string();
-    let leases = match engine.slots {
-        Some(slots) => format!("{} of {slots}", engine.leases.len()),
-        None => engine.leases.len().to_string(),
-    };
-    let unload = engine.unload_in_ms.map_or_else(String::new, ps::in_short);
-    let (phase, reserved) = (ps::phase(engine), size(engine.reserved_bytes));
+fn row(engine: &Engine, rate: Option<f64>, shown: &[bool]) -> Row<'static> {
     let style = match engine.phase.as_str() {
         "ready" => Style::new().fg(Color::Green),
         "idle" => Style::new().add_modifier(Modifier::DIM),
         _ => Style::new().fg(Color::Yellow),
     };
-    let cells = if wide {
-        let from = engine.memory.as_ref().map_or_else(String::new, |memory| format!(" {}", memory.from));
-        let planned = if engine.planned_bytes == 0 { String::new() } else { size(engine.planned_bytes) + &from };
-        let measured = engine.measured_bytes.map_or_else(String::new, size);
-        vec![engine.key.clone(), phase, leases, engine.queue.to_string(), reserved, planned, measured, unload]
-    } else {
-        vec![engine.key.clone(), phase, leases, reserved, unload]
-    };
-    Row::new(cells).style(style)
+    let cells = [
+        engine.key.clone(),
+        ps::phase(engine),
+        ps::leases(engine),
+        engine.queue.to_string(),
+        Bytes::new(engine.reserved_bytes).to_string(),
+        ps::planned(engine),
+        ps::measured(engine),
+        rate.map_or_else(String::new, ps::pace),
+        engine.unload_in_ms.map_or_else(String::new, ps::in_short),
+    ];
+    Row::new(cells.into_iter().zip(shown).filter(|(_, shown)| **shown).map(|(cell, _)| cell)).style(style)
 }
 
 fn waiter(waiter: &Waiter) -> Line<'static> {

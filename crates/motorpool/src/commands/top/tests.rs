@@ -66,8 +66,58 @@ fn news(line: &str, is_bad: bool) -> Event {
 fn a_wide_terminal_shows_all_figures_and_a_narrow_one_the_most_important() {
     let denied = news("    12  capacity-denied  llama-server:big:0  requested 90.0 GiB", true);
     let view = after(vec![two(), news("    11  ready            llama-server:qwen3-8b:0  spawn 3", false), denied]);
-    insta::assert_snapshot!("wide", shown(&view, 120, 20));
-    insta::assert_snapshot!("narrow", shown(&view, 70, 16));
+    insta::assert_snapshot!("wide", shown(&view, 130, 20));
+    insta::assert_snapshot!("narrow", shown(&view, 90, 16));
+}
+
+/// What the child of the test below does in a terminal of its own.
+#[test]
+#[ignore = "it needs a terminal, and panics in it"]
+fn opens_the_screen_and_panics() {
+    let mut screen = super::super::Screen::open().expect("a terminal");
+    screen.draw(&View::default()).expect("drawn");
+    panic!("something broke");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_panic_gives_the_terminal_back_before_it_is_told() {
+    let test = std::env::current_exe().expect("a running test has a path");
+    let child = concat!(module_path!(), "::opens_the_screen_and_panics");
+    let (_, child) = child.split_once("::").expect("below the crate");
+    // The terminal is as it was for whoever uses it next.
+    let line = format!("'{}' --ignored --exact {child} --nocapture; stty -a", test.display());
+    let output = assert_cmd::Command::new("script").args(["--quiet", "--command", &line, "/dev/null"]).output();
+    let output = output.expect("`script` of util-linux makes terminals");
+    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("no {text:?} in {seen:?}"));
+    let (entered, left, told) = (at("\u{1b}[?1049h"), at("\u{1b}[?1049l"), at("something broke"));
+    assert!(entered < left && left < told, "{seen:?}");
+    let modes: Vec<&str> = seen[told..].split_whitespace().collect();
+    assert!(modes.contains(&"icanon") && modes.contains(&"echo"), "{seen:?}");
+}
+
+#[test]
+fn what_an_engine_generates_is_told_by_two_looks_at_the_same_child() {
+    let looked = |at_ms: u64, spawn: u64, frames: Option<u64>| {
+        let one = engine("llama-server:a:0", "ready", &json!({"spawn": spawn, "frames": frames}));
+        let whole = json!({"atMs": at_ms, "engines": [one], "pool": {"committedBytes": 0}});
+        Event::Looked(Box::new(Status::deserialize(&whole).expect("a status")))
+    };
+    let rate = |looks: Vec<Event>| {
+        let view = after(looks);
+        view.rate(&view.engines()[0])
+    };
+    let first = || looked(1_000, 1, Some(100));
+    assert_eq!(rate(vec![first()]), None, "nothing to compare it with");
+    assert_eq!(rate(vec![first(), looked(3_000, 1, Some(184))]), Some(42.0));
+    assert_eq!(rate(vec![first(), looked(3_000, 1, Some(184)), looked(4_000, 1, Some(184))]), Some(0.0));
+    assert_eq!(rate(vec![first(), looked(3_000, 2, Some(184))]), None, "another child began anew");
+    assert_eq!(rate(vec![first(), looked(1_000, 1, Some(184))]), None, "no time passed");
+    assert_eq!(rate(vec![first(), looked(3_000, 1, Some(10))]), None, "the daemon began anew");
+    assert_eq!(rate(vec![first(), looked(3_000, 1, None)]), None);
+    let view = after(vec![first(), looked(3_000, 1, Some(184))]);
+    assert!(shown(&view, 130, 12).contains(" 42.0 "), "{}", shown(&view, 130, 12));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 use crate::status::{Engine, Status};
 use motorpool_vocab::EngineKey;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// So many events are kept.
 const KEPT: usize = 200;
@@ -63,8 +63,32 @@ pub(super) struct View {
     pub(super) told: Option<String>,
     /// What waits for a yes.
     pub(super) asked: Option<Act>,
+    /// What engines generate, by their keys.
+    paces: BTreeMap<String, Pace>,
     /// The engine that keys are about. It is followed while rows come and go.
     pub(super) chosen: Option<String>,
+}
+
+/// What passed an engine until a look.
+#[derive(Debug)]
+struct Pace {
+    spawn: u64,
+    frames: u64,
+    at_ms: u64,
+    /// In a second since the look before, once there was one.
+    rate: Option<f64>,
+}
+
+impl Pace {
+    /// Nothing is known of what another child did, or at the same moment.
+    fn after(before: Option<&Self>, at_ms: u64, (spawn, frames): (u64, u64)) -> Self {
+        let rate = before.filter(|before| before.spawn == spawn).and_then(|before| {
+            let (more, ms) = (frames.checked_sub(before.frames)?, at_ms.checked_sub(before.at_ms)?);
+            let ms = u32::try_from(ms).ok().filter(|ms| *ms > 0)?;
+            Some(f64::from(u32::try_from(more).ok()?) * 1000.0 / f64::from(ms))
+        });
+        Self { spawn, frames, at_ms, rate }
+    }
 }
 
 impl Key {
@@ -89,6 +113,7 @@ impl View {
         match event {
             Event::Looked(status) => {
                 self.gone = None;
+                self.pace(&status);
                 self.status = Some(*status);
                 self.keep_choice();
             }
@@ -126,6 +151,19 @@ impl View {
             (None, Key::Yes | Key::Other) => {}
         }
         Act::Nothing
+    }
+
+    fn pace(&mut self, status: &Status) {
+        let of = |engine: &Engine| {
+            let pace = Pace::after(self.paces.get(&engine.key), status.at_ms, (engine.spawn?, engine.frames?));
+            Some((engine.key.clone(), pace))
+        };
+        self.paces = status.engines.iter().filter_map(of).collect();
+    }
+
+    /// Pieces of replies that an engine gave in a second between the last two looks: of one that streams, about a token each.
+    pub(super) fn rate(&self, engine: &Engine) -> Option<f64> {
+        self.paces.get(&engine.key)?.rate
     }
 
     pub(super) fn engines(&self) -> &[Engine] {

@@ -18,6 +18,7 @@ use crate::{
     daemon::{Call, Daemon, Signals},
     dirs::Dirs,
     exit::{Exit, Failure},
+    log::Loudness,
     model::{
         ModelError,
         pull::{self, Wanted},
@@ -28,7 +29,7 @@ use crate::{
     status::Status,
 };
 use http::StatusCode;
-use motorpool_catalog::{Capability, LogLevel, Model, ModelSource};
+use motorpool_catalog::{Capability, Model, ModelSource};
 use serde_json::{Value, json};
 use std::{io::IsTerminal, path::Path, sync::Arc};
 
@@ -63,12 +64,8 @@ pub(super) async fn perform(dirs: &Dirs, out: Out, (config, up): (Option<&Path>,
     let on_terminal = std::io::stdin().is_terminal() || std::io::stderr().is_terminal();
     // It ends with its terminal: there it is no daemon.
     let mut signals = Signals::listen(if on_terminal { Call::Stop } else { Call::Reload })?;
-    let level = if std::io::stderr().is_terminal() {
-        beside_an_answer(settings.config.log.level)
-    } else {
-        settings.config.log.level
-    };
-    let daemon = Daemon::start(dirs, &settings, up.reach, level).await?;
+    let loudness = if std::io::stderr().is_terminal() { Loudness::BesideAnAnswer } else { Loudness::AsAsked };
+    let daemon = Daemon::start(dirs, &settings, up.reach, loudness).await?;
     let client = Client::new(&dirs.control_socket());
     let answered = tokio::select! {
         answered = greet(&client, out, &model) => Some(answered),
@@ -155,15 +152,6 @@ async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings
     Ok((settings, model))
 }
 
-/// What the log says where an answer is shown: it would run through it. The settings stay what the files say, which reloads
-/// compare them with.
-const fn beside_an_answer(configured: LogLevel) -> LogLevel {
-    match configured {
-        LogLevel::Info => LogLevel::Warn,
-        other => other,
-    }
-}
-
 async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<(), Failure> {
     let store = Store::new(dirs);
     if store.presence(model) != Presence::Ready {
@@ -204,16 +192,4 @@ async fn greet(client: &Client, out: Out, model: &Model) -> Result<(), Failure> 
     }
     let (status, _) = Status::ask(client).await?;
     out::write(&format!("\n{}", ps::for_people(&status)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn beside_an_answer_the_log_shows_no_more_than_warnings_unless_more_was_asked_for() {
-        let levels = [LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Debug];
-        let expected = [LogLevel::Warn, LogLevel::Warn, LogLevel::Error, LogLevel::Debug];
-        assert_eq!(levels.map(beside_an_answer), expected);
-    }
 }
