@@ -25,8 +25,8 @@
 //! * **S2** an engine's output never blocks it.
 //! * **S3** every child is reaped.
 //! * **S4** at most one supervisor per state directory.
-#[cfg(not(target_os = "linux"))]
-compile_error!("keeping engines needs pidfds, the parent-death signal and subreapers: Linux only for now");
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("what a process is held by was written for Linux and macOS alone");
 
 mod address;
 mod aside;
@@ -89,7 +89,7 @@ pub use feed::{Feed, News, Since};
 pub use handle::{Lease, Notices, PoolHandle};
 pub use identity::build_of;
 pub use journal::JournalError;
-pub use keeper::{keeper_main, keeper_on_stdin};
+pub use keeper::{keeper_main, keeper_on_stdin, plain_keeper_on_stdin};
 pub use launch::{Blocked, Heard, KeeperProgram, Kept, LaunchError};
 pub use learned::Notebook;
 pub use lock::{LockError, StateLock};
