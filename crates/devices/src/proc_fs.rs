@@ -4,7 +4,11 @@ use crate::{
     ram::kib_field,
 };
 use motorpool_vocab::Bytes;
-use std::{fs, path::PathBuf};
+use nix::{
+    time::{ClockId, clock_gettime},
+    unistd::Pid,
+};
+use std::{fs, path::PathBuf, time::Duration};
 
 impl ProcessFacts {
     /// Reads the one line of `/proc/<pid>/stat`. The name stands in parentheses and may hold blanks, newlines and
@@ -52,6 +56,17 @@ pub(crate) fn io(pid: u32) -> Option<Bytes> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).map(Bytes::new);
     Some(of("rchar:")?.saturating_add(of("wchar:")?))
+}
+
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
+    clock_gettime(clock).ok().map(Duration::from)
+}
+
+pub(crate) fn processor_name() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.split(':').next().is_some_and(|before| before.trim() == "model name"))?;
+    line.split_once(':').map(|(_, name)| name.trim().to_owned())
 }
 
 pub(crate) fn executable(pid: u32) -> Option<PathBuf> {

@@ -14,6 +14,7 @@ use std::{
     ffi::OsString,
     os::unix::ffi::OsStringExt,
     path::PathBuf,
+    time::Duration,
 };
 
 /// One process at one instant.
@@ -78,6 +79,17 @@ pub fn observe_memory(pid: u32) -> Option<ProcessMemory> {
 /// or another user's.
 pub fn observe_io(pid: u32) -> Option<Bytes> {
     os::io(pid)
+}
+
+/// The processor time that all threads of a process took so far, theirs and the kernel's for them. `None` when it is gone or
+/// another user's.
+pub fn observe_cpu_time(pid: u32) -> Option<Duration> {
+    os::cpu_time(pid)
+}
+
+/// How the processor of this machine is called.
+pub fn processor_name() -> Option<String> {
+    os::processor_name()
 }
 
 /// The program file that a process runs. On Linux a deleted one ends in ` (deleted)`.
@@ -169,6 +181,7 @@ mod tests {
         assert!(program.is_absolute() && program.is_file(), "{}", program.display());
         assert!(n_open_fds(me).is_some_and(|n| n >= 3));
         assert!(observe_memory(me).is_some_and(|memory| memory.anonymous > Bytes::ZERO));
+        assert!(observe_cpu_time(me).is_some_and(|time| time > Duration::ZERO));
         assert!(observe_io(me).is_some_and(|bytes| bytes > Bytes::ZERO));
         assert!(processes().iter().any(|process| process.pid == me));
         assert!(descendants(facts.ppid).contains(&me));
@@ -192,6 +205,7 @@ mod tests {
         assert_eq!(has_environment(u32::MAX, "A=b"), None);
         assert_eq!(executable(u32::MAX), None);
         assert_eq!(n_open_fds(u32::MAX), None);
+        assert_eq!(observe_cpu_time(u32::MAX), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::{
     os::unix::ffi::OsStringExt as _,
     path::PathBuf,
     ptr,
+    time::Duration,
 };
 
 /// `PROC_PIDREGIONPATHINFO` and `PROC_PIDFDSOCKETINFO`, which `libc` does not name.
@@ -239,21 +240,41 @@ pub(crate) fn environment(pid: u32) -> Option<Vec<u8>> {
     args::environment(&answer).map(<[u8]>::to_vec)
 }
 
-/// The name that the kernel draws at each boot.
-pub(crate) fn boot_id() -> Result<String, ReadingError> {
-    const NAME: &CStr = c"kern.bootsessionuuid";
-    let path = || PathBuf::from("kern.bootsessionuuid");
-    let (mut answer, mut n) = (vec![0_u8; 64], 64);
+/// What the kernel has under `name`, at most `most` bytes of it.
+fn setting(name: &CStr, most: usize) -> io::Result<Vec<u8>> {
+    let (mut answer, mut n) = (vec![0_u8; most], most);
     let nothing = ptr::null_mut::<c_void>();
     #[expect(unsafe_code, reason = "no wrapper has sysctlbyname")]
     // SAFETY: the name ends with a zero; at most `n` bytes are written to the buffer, which is so long, and nothing is
     // set.
-    let result = unsafe { libc::sysctlbyname(NAME.as_ptr(), answer.as_mut_ptr().cast(), &raw mut n, nothing, 0) };
+    let result = unsafe { libc::sysctlbyname(name.as_ptr(), answer.as_mut_ptr().cast(), &raw mut n, nothing, 0) };
     if result != 0 {
-        return Err(ReadingError::Unreadable { path: path(), source: io::Error::last_os_error() });
+        return Err(io::Error::last_os_error());
     }
     answer.truncate(n);
-    let id = answer.split(|byte| *byte == 0).next().unwrap_or_default();
-    let id = String::from_utf8_lossy(id).into_owned();
+    Ok(answer)
+}
+
+fn text_setting(name: &CStr) -> io::Result<String> {
+    let answer = setting(name, 256)?;
+    Ok(String::from_utf8_lossy(answer.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned())
+}
+
+/// The name that the kernel draws at each boot.
+pub(crate) fn boot_id() -> Result<String, ReadingError> {
+    const NAME: &CStr = c"kern.bootsessionuuid";
+    let path = || PathBuf::from("kern.bootsessionuuid");
+    let id = text_setting(NAME).map_err(|source| ReadingError::Unreadable { path: path(), source })?;
     if id.is_empty() { Err(ReadingError::Malformed { path: path(), what: "boot id" }) } else { Ok(id) }
+}
+
+pub(crate) fn processor_name() -> Option<String> {
+    text_setting(c"machdep.cpu.brand_string").ok().filter(|name| !name.is_empty())
+}
+
+/// Counted in ticks of the machine's own clock, so many of which make a second.
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    let usage = usage(pid).ok()?;
+    let per_second = u64::from_ne_bytes(*setting(c"hw.tbfrequency", 8).ok()?.first_chunk()?);
+    records::duration(usage.ri_user_time.saturating_add(usage.ri_system_time), per_second)
 }

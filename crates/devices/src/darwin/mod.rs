@@ -18,6 +18,6 @@ mod records;
 
 #[cfg(target_os = "macos")]
 pub(crate) use calls::{
-    boot_id, clean_file_ranges, environment, executable, io, listener, listens, mapped_files, memory, n_open_fds, pids,
-    private, process,
+    boot_id, clean_file_ranges, cpu_time, environment, executable, io, listener, listens, mapped_files, memory,
+    n_open_fds, pids, private, process, processor_name,
 };

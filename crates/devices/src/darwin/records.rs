@@ -1,7 +1,7 @@
 //! The records of `libproc`, read from their bytes. Where a field lies is taken from `sys/proc_info.h`, and for those
 //! records that the crate `libc` knows compared with it when this is compiled for macOS (`calls.rs`).
 use crate::process::ProcessFacts;
-use std::{ffi::OsString, os::unix::ffi::OsStringExt as _, path::PathBuf};
+use std::{ffi::OsString, os::unix::ffi::OsStringExt as _, path::PathBuf, time::Duration};
 
 /// `struct proc_bsdinfo`.
 pub(super) const BSD_BYTES: usize = 136;
@@ -72,6 +72,12 @@ pub(super) fn process(bsd: &[u8], task: Option<&[u8]>, sid: u32, page: u64) -> O
         cpu_ticks: spent(at::USER_TIME).saturating_add(spent(at::SYSTEM_TIME)),
         rss_pages: spent(at::RESIDENT).checked_div(page).unwrap_or(0),
     })
+}
+
+/// So many ticks of a clock that ticks so often.
+pub(super) fn duration(ticks: u64, per_second: u64) -> Option<Duration> {
+    let rest = u128::from(ticks.checked_rem(per_second)?) * 1_000_000_000 / u128::from(per_second);
+    Some(Duration::new(ticks / per_second, u32::try_from(rest).ok()?))
 }
 
 /// The letter that Linux has for it.
@@ -198,6 +204,14 @@ mod tests {
         assert_eq!(with(b"", 0), Region { end: 0x5000, file: None });
         assert_eq!(with(b"/x", u64::MAX), Region { end: 0x5000, file: None }, "no file is so long");
         assert_eq!(with(&[b'/'; 1024], 0).file.map(|(path, ..)| path.as_os_str().len()), Some(1024), "no zero at all");
+    }
+
+    #[test]
+    fn ticks_are_time_of_whatever_clock() {
+        assert_eq!(duration(36_000_001, 24_000_000), Some(Duration::new(1, 500_000_041)));
+        assert_eq!(duration(u64::MAX, 1), Some(Duration::from_secs(u64::MAX)));
+        assert_eq!(duration(u64::MAX, u64::MAX), Some(Duration::from_secs(1)));
+        assert_eq!(duration(5, 0), None);
     }
 
     proptest! {
