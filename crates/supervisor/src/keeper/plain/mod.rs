@@ -12,7 +12,8 @@
 //! not replaced. Keeper and guard bear the nonce themselves, so that what is frozen of them ends with the rest.
 //!
 //! What is weaker than on Linux: a process that at once leaves group and session, hides or clears its environment *and* has
-//! lost its parent is nobody's to find. Between the look at a process and the signal to it lies the gap that `sys` describes.
+//! lost its parent is nobody's to find. An engine may end by itself when its keeper is killed, since its input ends then:
+//! what only descended from it has lost its parent. Between the look at a process and the signal to it lies the gap that `sys` describes.
 mod guard;
 mod tree;
 mod wakes;
