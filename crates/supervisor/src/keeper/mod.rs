@@ -99,8 +99,11 @@ fn keep<M: Means>(socket: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// From nothing to a blocked engine; what was tried when it failed. `None` when the supervisor left before.
-fn begin<M: Means>(link: &mut Link) -> Result<Option<(Keeper<M>, Report)>, (String, io::Error)> {
+/// What was tried, and why it failed.
+type Untold = (String, io::Error);
+
+/// From nothing to a blocked engine. `None` when the supervisor left before.
+fn begin<M: Means>(link: &mut Link) -> Result<Option<(Keeper<M>, Report)>, Untold> {
     let means = prepare().map_err(|error| ("become a keeper".to_owned(), error))?;
     let launch = link.wait_for_launch().map_err(|error| ("receive the launch order".to_owned(), error))?;
     let Some(launch) = launch else { return Ok(None) };
