@@ -1,7 +1,7 @@
 //! Apple's machines: system memory, and how much of it their graphics part may well use.
 //!
-//! Compiled for them, and run on none so far: `cargo check --target aarch64-apple-darwin -p motorpool-devices`. What is
-//! made of the figures is tested everywhere.
+//! Type-checked for them (`aarch64-apple-darwin`), and run on none so far. What is made of the figures is tested
+//! everywhere.
 use crate::Ram;
 #[cfg(target_os = "macos")]
 use crate::ReadingError;
@@ -12,7 +12,7 @@ use motorpool_vocab::Bytes;
 pub(crate) fn observe_ram() -> Result<Ram, ReadingError> {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
-    ram_of(system.total_memory(), system.available_memory()).ok_or(ReadingError::Unsupported)
+    ram_of(system.total_memory(), system.used_memory()).ok_or(ReadingError::Unsupported)
 }
 
 /// The largest `recommendedMaxWorkingSetSize` of its graphics parts; there is one. May block for as long as that takes
@@ -24,9 +24,14 @@ pub(crate) fn observe_working_set() -> Option<Bytes> {
     devices.iter().filter_map(|device| working_set_of(device.recommendedMaxWorkingSetSize())).max()
 }
 
-/// No memory at all is no figure; more available than there is, is all of it.
-fn ram_of(total: u64, available: u64) -> Option<Ram> {
-    (total > 0).then(|| Ram { total: Bytes::new(total), limit: None, available: Bytes::new(available.min(total)) })
+/// What is not used can be had: free pages, those of files, and those that programs gave up. Used is what is wired,
+/// compressed, or private. What the system itself calls available counts private pages in, as they could be compressed:
+/// by that figure no program would ever hold anything.
+///
+/// No memory at all is no figure; more used than there is, is all of it.
+fn ram_of(total: u64, used: u64) -> Option<Ram> {
+    let available = Bytes::new(total.saturating_sub(used));
+    (total > 0).then(|| Ram { total: Bytes::new(total), limit: None, available })
 }
 
 /// A device that recommends nothing says nothing.
@@ -41,8 +46,13 @@ mod tests {
     #[test]
     fn figures_of_nothing_are_no_figures() {
         assert_eq!((ram_of(0, 5), working_set_of(0)), (None, None));
-        let ram = ram_of(8 << 30, 9 << 30).expect("a figure");
-        assert_eq!((ram.total, ram.available, ram.usable()), (Bytes::gib(8), Bytes::gib(8), Bytes::gib(8)));
+        assert_eq!(ram_of(8 << 30, 9 << 30).map(|ram| ram.available), Some(Bytes::ZERO));
         assert_eq!(working_set_of(5 << 30), Some(Bytes::gib(5)));
+    }
+
+    #[test]
+    fn what_is_not_used_can_be_had() {
+        let ram = ram_of(8 << 30, 3 << 30).expect("a figure");
+        assert_eq!((ram.total, ram.available, ram.usable()), (Bytes::gib(8), Bytes::gib(5), Bytes::gib(8)));
     }
 }

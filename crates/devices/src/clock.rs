@@ -6,8 +6,11 @@ use std::path::Path;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+// `mach_continuous_time` by another name: it goes on in sleep, and no correction of the calendar bends it.
+#[cfg(target_os = "macos")]
+const CLOCK: ClockId = ClockId::from_raw(nix::libc::CLOCK_MONOTONIC_RAW);
 // Where there is no boot-time clock this one may stand still in suspend: limits then count waking time only.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
 const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// This instant, in nanoseconds since boot, suspend included.
@@ -21,6 +24,10 @@ pub fn now() -> Now {
 ///
 /// `root` is `/` but in tests.
 pub fn boot_id(root: &Path) -> Result<String, ReadingError> {
+    #[cfg(target_os = "macos")]
+    if root == Path::new("/") {
+        return crate::darwin::boot_id();
+    }
     check_supported()?;
     let (path, text) = read(root.join("proc/sys/kernel/random/boot_id"))?;
     let id = text.trim();

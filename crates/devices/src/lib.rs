@@ -18,19 +18,22 @@
 //! | [`MemoryPressure`], [`observe_oom_kills`] | `pressure.rs`, `cgroup.rs` | `/proc/pressure/memory`, `memory.events` |
 //! | [`own_group`], [`group_members`], [`group_oom_kills`] | `cgroup.rs` | `/proc/self/cgroup`, `cgroup.procs` and `memory.events` of version 2 |
 //! | [`TreeMemory`], [`observe_mapped_files`] | `tree.rs` | `/proc/<pid>/{smaps_rollup,status,maps}` |
-//! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
+//! | [`ProcessFacts`], [`ProcessMemory`] | `process.rs`, `proc_fs.rs` | `/proc/<pid>/{stat,status,io,exe,environ,fd}` |
 //! | [`listens`] | `listener.rs` | `/proc/net/tcp`, `/proc/net/tcp6`, `/proc/<pid>/fd` |
 //! | [`now`], [`boot_id`] | `clock.rs` | `CLOCK_BOOTTIME`, `/proc/sys/kernel/random/boot_id` |
 //! | [`GpuPanic`] | `gpu_panic.rs` | reports in `DiagnosticReports`, macOS |
 //! | [`observe_working_set`] and [`Ram`] on Apple's machines | `apple.rs` | Metal, the kernel |
+//! | processes, [`TreeMemory`], [`observe_mapped_files`], [`listens`], [`boot_id`] on macOS | `darwin/` | `libproc`, `sysctl` |
 //!
-//! All but NVML and `apple.rs` is Linux's. Elsewhere the fallible readings answer [`ReadingError::Unsupported`], the
-//! process facts `None`.
+//! macOS is type-checked and was never run. What it does not have there (memory pressure, control groups, counts of deaths
+//! for want of memory) answers [`ReadingError::Unsupported`] or `None`, and so does everything but NVML on any other system.
 mod amdgpu;
 #[cfg(any(target_os = "macos", test))]
 mod apple;
 mod cgroup;
 mod clock;
+#[cfg(any(target_os = "macos", test))]
+mod darwin;
 mod device;
 mod device_list;
 mod fdinfo;
@@ -41,6 +44,8 @@ mod listener;
 mod nvidia;
 mod pressure;
 mod prober;
+#[cfg(not(target_os = "macos"))]
+mod proc_fs;
 mod process;
 mod ram;
 mod tree;
@@ -59,7 +64,8 @@ pub use pressure::{MemoryPressure, observe_memory_pressure};
 pub use prober::{Probe, Prober, Started};
 pub use process::{
     ProcessFacts, ProcessMemory, clean_file_ranges, descendants, descendants_in, environment_value, executable,
-    has_environment, n_open_fds, observe_io, observe_memory, observe_process, pids, processes, processes_with,
+    has_environment, n_open_fds, observe_cpu_time, observe_io, observe_memory, observe_process, pids, processes,
+    processes_with, processor_name,
 };
 pub use ram::{Ram, observe_ram, observe_working_set};
 pub use tree::{TreeMemory, observe_mapped_files, observe_private, observe_tree};

@@ -1,16 +1,20 @@
-//! Facts about processes, as `/proc` tells them at one instant.
+//! Facts about processes, as the kernel tells them at one instant: through `/proc` (`proc_fs.rs`), on macOS through
+//! `libproc` and `sysctl` (`darwin/`).
 //!
 //! A process id alone is no identity: between reading it and using it the process may be gone and the id another's.
-//! Whoever acts on what is read here opens a pidfd first and reads afterwards; id and start time together name one
-//! process of one boot. Whatever cannot be read (gone, another user's) is `None` or left out.
-use crate::ram::kib_field;
+//! Whoever acts on what is read here takes hold of the process first and reads afterwards; id and start time together
+//! name one process of one boot. Whatever cannot be read (gone, another user's) is `None` or left out.
+#[cfg(target_os = "macos")]
+use crate::darwin as os;
+#[cfg(not(target_os = "macos"))]
+use crate::proc_fs as os;
 use motorpool_vocab::Bytes;
 use std::{
     collections::{BTreeMap, VecDeque},
     ffi::OsString,
-    fs,
     os::unix::ffi::OsStringExt,
     path::PathBuf,
+    time::Duration,
 };
 
 /// One process at one instant.
@@ -18,7 +22,7 @@ use std::{
 pub struct ProcessFacts {
     /// Its id.
     pub pid: u32,
-    /// The name of its program, at most 15 bytes, as the process likes to be called.
+    /// The name of its program, cut (Linux: 15 bytes, macOS: 31), as the process likes to be called.
     pub name: String,
     /// The kernel's letter for its state; `Z` is a zombie.
     pub state: char,
@@ -26,13 +30,14 @@ pub struct ProcessFacts {
     pub ppid: u32,
     /// Its process group.
     pub pgid: u32,
-    /// Its session.
+    /// Its session; 0 where that is not told.
     pub sid: u32,
-    /// When it was forked, in clock ticks since boot. Unchanged by exec.
+    /// When it was forked. Unchanged by exec. Linux: clock ticks since boot; macOS: microseconds since 1970.
     pub start_time: u64,
-    /// Processor time spent, user and system, in clock ticks.
+    /// Processor time spent, user and system: on Linux in clock ticks, on macOS in those of its own clock. What is not
+    /// told (macOS, another user's process) is 0: this says only whether more was spent than before.
     pub cpu_ticks: u64,
-    /// Resident memory, of all kinds, in pages.
+    /// Resident memory, of all kinds, in pages. On macOS that of another user's process is not told, and 0.
     pub rss_pages: u64,
 }
 
@@ -47,121 +52,65 @@ impl ProcessFacts {
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
         Bytes::new(self.rss_pages).saturating_mul(page.and_then(|n| u64::try_from(n).ok()).unwrap_or(4096))
     }
-
-    /// Reads the one line of `/proc/<pid>/stat`. The name stands in parentheses and may hold blanks, newlines and
-    /// parentheses itself, so the *last* one ends it.
-    fn parse(text: &str) -> Option<Self> {
-        let (pid, rest) = text.split_once(" (")?;
-        let (name, rest) = rest.rsplit_once(") ")?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // proc(5) counts from 1 and the state is its third field.
-        let field = |n: usize| fields.get(n - 3).copied();
-        let number = |n: usize| field(n)?.parse::<u64>().ok();
-        let id = |n: usize| field(n)?.parse::<u32>().ok();
-        Some(Self {
-            pid: pid.parse().ok()?,
-            name: name.to_owned(),
-            state: field(3)?.chars().next()?,
-            ppid: id(4)?,
-            pgid: id(5)?,
-            sid: id(6)?,
-            cpu_ticks: number(14)?.saturating_add(number(15)?),
-            start_time: number(22)?,
-            rss_pages: number(24)?,
-        })
-    }
 }
 
 /// Resident memory of one process by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Anonymous pages in memory.
+    /// Anonymous pages in memory. On macOS its footprint: what is compressed, swapped out or a graphics part's included.
     pub anonymous: Bytes,
-    /// Anonymous pages swapped out.
+    /// Anonymous pages swapped out. On macOS none: they are in the footprint.
     pub swapped: Bytes,
-    /// File and shared-memory pages mapped and in memory.
+    /// File and shared-memory pages mapped and in memory. On macOS what is resident beyond the footprint, at least so much.
     pub file: Bytes,
 }
 
 /// One process, or `None` when there is none by this id.
 pub fn observe_process(pid: u32) -> Option<ProcessFacts> {
-    // A name need not be UTF-8.
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    ProcessFacts::parse(&String::from_utf8_lossy(&text))
+    os::process(pid)
 }
 
-/// Memory of one process by kind; `None` when it is gone. A kernel thread or zombie has none.
+/// Memory of one process by kind; `None` when it is gone (on macOS: or another user's). A kernel thread or zombie has none.
 pub fn observe_memory(pid: u32) -> Option<ProcessMemory> {
-    let text = fs::read(format!("/proc/{pid}/status")).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let field = |name| kib_field(&text, name).unwrap_or(Bytes::ZERO);
-    Some(ProcessMemory {
-        anonymous: field("RssAnon:"),
-        swapped: field("VmSwap:"),
-        file: field("RssFile:").saturating_add(field("RssShmem:")),
-    })
+    os::memory(pid)
 }
 
-/// Bytes that a process has read and written so far, by any means. `None` when it is gone or another user's.
+/// Bytes that a process has read and written so far, by any means; on macOS those of disks alone. `None` when it is gone
+/// or another user's.
 pub fn observe_io(pid: u32) -> Option<Bytes> {
-    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).map(Bytes::new);
-    Some(of("rchar:")?.saturating_add(of("wchar:")?))
+    os::io(pid)
 }
 
-/// The program file that a process runs. A deleted one ends in ` (deleted)`.
+/// The processor time that all threads of a process took so far, theirs and the kernel's for them. `None` when it is gone or
+/// another user's.
+pub fn observe_cpu_time(pid: u32) -> Option<Duration> {
+    os::cpu_time(pid)
+}
+
+/// How the processor of this machine is called.
+pub fn processor_name() -> Option<String> {
+    os::processor_name()
+}
+
+/// The program file that a process runs. On Linux a deleted one ends in ` (deleted)`.
 pub fn executable(pid: u32) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/exe")).ok()
+    os::executable(pid)
 }
 
 /// Address ranges of this process that show a file as it is: mapped from one, not writable, no page of it changed.
+/// None where that is not told, as on macOS.
 pub fn clean_file_ranges() -> Vec<(usize, usize)> {
-    fs::read_to_string("/proc/self/smaps").map(|smaps| clean_ranges(&smaps)).unwrap_or_default()
-}
-
-/// `smaps` has a head line for each mapping (`<start>-<end> <permissions> … <path>`) and lines `Name: n kB` below.
-fn clean_ranges(smaps: &str) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    let mut current = None;
-    for line in smaps.lines() {
-        if let Some(mapping) = Mapping::parse(line) {
-            current = Some(mapping).filter(|mapping| mapping.is_read_only_file);
-        } else if let (Some(mapping), Some("0")) = (&current, kib_text(line, "Anonymous:")) {
-            found.push(mapping.range);
-        }
-    }
-    found
-}
-
-struct Mapping {
-    range: (usize, usize),
-    is_read_only_file: bool,
-}
-
-impl Mapping {
-    fn parse(head: &str) -> Option<Self> {
-        let (range, rest) = head.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let address = |text| usize::from_str_radix(text, 16).ok();
-        let is_file = rest.split_ascii_whitespace().nth(4).is_some_and(|path| path.starts_with('/'));
-        let is_read_only_file = is_file && rest.starts_with("r-");
-        Some(Self { range: (address(start)?, address(end)?), is_read_only_file })
-    }
-}
-
-fn kib_text<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    line.strip_prefix(name)?.trim().strip_suffix(" kB")
+    os::clean_file_ranges()
 }
 
 /// How many descriptors a process holds.
 pub fn n_open_fds(pid: u32) -> Option<usize> {
-    Some(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().count())
+    os::n_open_fds(pid)
 }
 
 /// Every process id there is.
 pub fn pids() -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    os::pids()
 }
 
 /// Every process there is.
@@ -171,20 +120,19 @@ pub fn processes() -> Vec<ProcessFacts> {
 
 /// Whether the environment that a process was started with holds exactly `NAME=value`. `None` when it cannot be
 /// read: gone, another user's, or a program that hides it. A zombie's is empty.
+///
+/// On macOS a zombie's cannot be read, and one that is empty cannot be told from one that is hidden: programs of the
+/// system (`/bin/sh`) hide theirs.
 pub fn has_environment(pid: u32, entry: &str) -> Option<bool> {
-    let block = environment_block(pid)?;
+    let block = os::environment(pid)?;
     Some(block.split(|byte| *byte == 0).any(|found| found == entry.as_bytes()))
 }
 
 /// The value of `name` in the environment that a process was started with.
 pub fn environment_value(pid: u32, name: &str) -> Option<OsString> {
-    let block = environment_block(pid)?;
+    let block = os::environment(pid)?;
     let value = |found: &[u8]| found.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
     block.split(|byte| *byte == 0).find_map(value).map(OsString::from_vec)
-}
-
-fn environment_block(pid: u32) -> Option<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/environ")).ok()
 }
 
 /// Every process whose environment holds exactly `NAME=value`.
@@ -222,19 +170,6 @@ fn below(top: u32, parents: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    const LINE: &str =
-        "41 (tmux: (x) ) R 1 40 39 0 -1 4194560 1 2 3 4 7 5 0 0 20 0 1 0 123456 1000 250 18446744073709551615 1";
-
-    #[test]
-    fn a_name_with_parentheses_and_blanks_shifts_no_field() {
-        let facts = ProcessFacts::parse(LINE).expect("a process");
-        assert_eq!((facts.pid, facts.name.as_str(), facts.state), (41, "tmux: (x) ", 'R'));
-        assert_eq!((facts.ppid, facts.pgid, facts.sid), (1, 40, 39));
-        assert_eq!((facts.cpu_ticks, facts.start_time, facts.rss_pages), (12, 123_456, 250));
-        assert!(!facts.is_zombie());
-    }
 
     #[test]
     fn this_process_knows_itself() {
@@ -246,6 +181,7 @@ mod tests {
         assert!(program.is_absolute() && program.is_file(), "{}", program.display());
         assert!(n_open_fds(me).is_some_and(|n| n >= 3));
         assert!(observe_memory(me).is_some_and(|memory| memory.anonymous > Bytes::ZERO));
+        assert!(observe_cpu_time(me).is_some_and(|time| time > Duration::ZERO));
         assert!(observe_io(me).is_some_and(|bytes| bytes > Bytes::ZERO));
         assert!(processes().iter().any(|process| process.pid == me));
         assert!(descendants(facts.ppid).contains(&me));
@@ -264,41 +200,17 @@ mod tests {
     }
 
     #[test]
-    fn only_unchanged_pages_of_files_are_clean() {
-        let smaps = "1000-2000 r-xp 00000000 fe:00 1 /bin/engine\nRss: 4 kB\nAnonymous:             0 kB\n\
-                     2000-3000 r--p 00001000 fe:00 1 /bin/engine\nAnonymous:             4 kB\n\
-                     3000-4000 rw-p 00002000 fe:00 1 /bin/engine\nAnonymous:             0 kB\n\
-                     4000-5000 r-xp 00000000 00:00 0 [vdso]\nAnonymous:             0 kB\n\
-                     5000-6000 r--p 00000000 00:00 0\nAnonymous:             0 kB\n";
-        assert_eq!(clean_ranges(smaps), [(0x1000, 0x2000)]);
-        assert!(!clean_file_ranges().is_empty());
-    }
-
-    #[test]
     fn nobody_is_nothing() {
         assert_eq!(observe_process(u32::MAX), None);
         assert_eq!(has_environment(u32::MAX, "A=b"), None);
         assert_eq!(executable(u32::MAX), None);
         assert_eq!(n_open_fds(u32::MAX), None);
+        assert_eq!(observe_cpu_time(u32::MAX), None);
     }
 
     #[test]
     fn descendants_are_found_through_every_generation_and_in_no_circle() {
         assert_eq!(below(1, [(2, 1), (3, 2), (4, 3), (9, 8), (5, 1)]), [2, 5, 3, 4]);
         assert_eq!(below(1, [(2, 1), (1, 2)]), [2, 1]);
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_is_taken_for_a_process_by_panicking(text in "\\PC{0,80}", cut in 0usize..120) {
-            let _ = ProcessFacts::parse(&text);
-            let _ = ProcessFacts::parse(LINE.get(..cut).unwrap_or(LINE));
-        }
-
-        #[test]
-        fn any_name_is_read_back(name in "[^\u{0}]{0,15}") {
-            let line = LINE.replace("tmux: (x) ", &name);
-            prop_assert_eq!(ProcessFacts::parse(&line).map(|facts| facts.name), Some(name));
-        }
     }
 }

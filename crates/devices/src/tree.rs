@@ -13,11 +13,12 @@ use std::{
 /// Memory of one tree of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeMemory {
-    /// Its share of what is resident: pages that several processes map are divided among them.
+    /// Its share of what is resident: pages that several processes map are divided among them. Not told by macOS.
     pub pss: Option<Bytes>,
-    /// Anonymous pages in memory, its own alone but for pages shared after a fork.
+    /// Anonymous pages in memory, its own alone but for pages shared after a fork. On macOS its footprint, in which swapped
+    /// pages and those of a graphics part are.
     pub anonymous: Option<Bytes>,
-    /// Anonymous pages swapped out.
+    /// Anonymous pages swapped out. On macOS none beside the footprint.
     pub swapped: Option<Bytes>,
 }
 
@@ -34,6 +35,10 @@ pub fn observe_tree(root: &Path, pids: &[u32]) -> TreeMemory {
 
 /// [`observe_tree`] without the share: the kernel has these sums at hand.
 pub fn observe_private(root: &Path, pids: &[u32]) -> TreeMemory {
+    #[cfg(target_os = "macos")]
+    if root == Path::new("/") {
+        return crate::darwin::private(pids);
+    }
     let mut tree = TreeMemory { pss: None, anonymous: Some(Bytes::ZERO), swapped: Some(Bytes::ZERO) };
     for pid in pids {
         let status = File::read(&root.join(format!("proc/{pid}/status")));
@@ -80,17 +85,24 @@ impl File {
 pub fn observe_mapped_files(root: &Path, pids: &[u32]) -> Option<BTreeMap<PathBuf, Bytes>> {
     let mut parts = BTreeMap::<PathBuf, Vec<(u64, u64)>>::new();
     for pid in pids {
-        match File::read(&root.join(format!("proc/{pid}/maps"))) {
-            File::Text(text) => {
-                for (path, from, to) in text.lines().filter_map(parse_mapping) {
-                    parts.entry(path).or_default().push((from, to));
-                }
-            }
-            File::Gone => {}
-            File::Unreadable => return None,
+        for (path, from, to) in mapped_parts(root, *pid)? {
+            parts.entry(path).or_default().push((from, to));
         }
     }
     Some(parts.into_iter().map(|(path, parts)| (path, covered(parts))).collect())
+}
+
+/// Which parts of which files `pid` has mapped.
+fn mapped_parts(root: &Path, pid: u32) -> Option<Vec<(PathBuf, u64, u64)>> {
+    #[cfg(target_os = "macos")]
+    if root == Path::new("/") {
+        return crate::darwin::mapped_files(pid);
+    }
+    match File::read(&root.join(format!("proc/{pid}/maps"))) {
+        File::Text(text) => Some(text.lines().filter_map(parse_mapping).collect()),
+        File::Gone => Some(vec![]),
+        File::Unreadable => None,
+    }
 }
 
 /// `<start>-<end> <permissions> <offset> <device> <inode> <path>`: which part of which file.

@@ -104,7 +104,7 @@ pub(crate) fn locate_model(store: &Store, model: &Model) -> Result<PathBuf, Star
 fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Failure> {
     let spool = dirs.state.join("spool");
     dirs::make_private(&spool)?;
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let settings = GatewaySettings::new(config, name.filter(|name| !name.is_empty()), spool);
     Ok(GatewaySettings { keys: Some(dirs.keys()), ..settings })
 }
@@ -462,12 +462,17 @@ impl Signals {
     }
 }
 
+/// The most that macOS takes where its limit is called none.
+const OPEN_MAX: u64 = 10_240;
+
 /// Each connection takes a descriptor, and the usual soft limit is below `limits.connections`.
 fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = |most, hard| setrlimit(Resource::RLIMIT_NOFILE, most, hard).is_ok();
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
-        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
+        && !raised(hard, hard)
+        && !(soft < OPEN_MAX && raised(OPEN_MAX.min(hard), hard))
     {
         tracing::warn!("the limit of {soft} open files cannot be raised");
     }

@@ -119,7 +119,12 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// What an unprivileged user can still write on the file system of `dir`.
 pub(crate) fn free_at(dir: &Path) -> io::Result<Bytes> {
     let stat = nix::sys::statvfs::statvfs(dir)?;
-    Ok(Bytes::new(stat.blocks_available()).saturating_mul(stat.fragment_size()))
+    Ok(Bytes::new(wide(stat.blocks_available())).saturating_mul(stat.fragment_size()))
+}
+
+/// Systems count in numbers of different width.
+fn wide(n: impl Into<u64>) -> u64 {
+    n.into()
 }
 
 /// There is too little room.

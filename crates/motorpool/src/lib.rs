@@ -64,7 +64,19 @@ pub fn keeper_if_asked() {
     }
 }
 
-/// What becomes a keeper: this same program, whatever replaced its file meanwhile.
+/// What becomes a keeper: this same program, on Linux whatever replaced its file meanwhile. Elsewhere it is what lies there
+/// now; one that speaks another protocol is refused, and its start fails.
 pub fn keeper() -> supervisor::KeeperProgram {
-    supervisor::KeeperProgram { program: "/proc/self/exe".into(), args: vec![KEEPER.into()] }
+    supervisor::KeeperProgram { program: own_program(), args: vec![KEEPER.into()] }
+}
+
+#[cfg(target_os = "linux")]
+fn own_program() -> std::path::PathBuf {
+    "/proc/self/exe".into()
+}
+
+/// A system that does not know where a program came from has it looked for in `PATH`.
+#[cfg(not(target_os = "linux"))]
+fn own_program() -> std::path::PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "motorpool".into())
 }

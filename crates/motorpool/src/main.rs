@@ -16,6 +16,7 @@ mod listen;
 mod log;
 mod machine;
 mod model;
+mod os;
 mod out;
 mod prerequisites;
 mod process;

@@ -22,13 +22,32 @@ use std::{mem, time::Duration};
 const FOR_EVER: Duration = Duration::from_hours(100 * 366 * 24);
 
 /// Whom an engine takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Admits {
     /// Whoever comes.
     #[default]
     All,
-    /// Nobody, by the wish of this operator.
-    Nobody { asker: RequestId },
+    /// Nobody, by the wish of these operators: one at least. They are told when it takes requests again.
+    Nobody { askers: Vec<RequestId> },
+}
+
+impl Admits {
+    fn refuse_for(&mut self, asker: RequestId) {
+        match self {
+            Self::All => *self = Self::Nobody { askers: vec![asker] },
+            Self::Nobody { askers } => askers.push(asker),
+        }
+    }
+
+    /// One wish less; without any it takes whoever comes.
+    fn forget(&mut self, asker: RequestId) {
+        if let Self::Nobody { askers } = self {
+            askers.retain(|other| *other != asker);
+            if askers.is_empty() {
+                *self = Self::All;
+            }
+        }
+    }
 }
 
 impl Pool {
@@ -37,7 +56,7 @@ impl Pool {
         let Some(entry) = known.and_then(|model| self.entry_at(now, &model, key.replica())) else {
             return self.reply(id, Answer::NotResident);
         };
-        self.entries[entry].admits = Admits::Nobody { asker: id };
+        self.entries[entry].admits.refuse_for(id);
         self.forgive_debts_to(entry);
         self.move_to_sibling(now, entry);
         self.refuse_all(now, entry, &Refusal::Drained(key.clone()));
@@ -73,22 +92,22 @@ impl Pool {
 
     /// It takes requests again; whether it did not. One that is still drained goes on serving.
     pub(crate) fn open_again(&mut self, now: Now, entry: EntryId) -> bool {
-        let Admits::Nobody { asker } = mem::take(&mut self.entries[entry].admits) else { return false };
-        let drains = self.entries[entry].serving().is_some_and(|serving| serving.drain.askers.contains_key(&asker));
-        if drains {
-            self.forget_asker(now, asker);
-            let key = self.entries[entry].key.clone();
-            self.reply(asker, Answer::Serving(key));
+        let Admits::Nobody { askers } = mem::take(&mut self.entries[entry].admits) else { return false };
+        for asker in askers {
+            // Others were answered when it had stopped, or wait for that: it goes on stopping.
+            let drains = self.entries[entry].serving().is_some_and(|serving| serving.drain.askers.contains_key(&asker));
+            if drains {
+                self.forget_asker(now, asker);
+                let key = self.entries[entry].key.clone();
+                self.reply(asker, Answer::Serving(key));
+            }
         }
         true
     }
 
-    /// The operator who drained it is gone before it was.
+    /// An operator who drained it is gone before it was.
     pub(crate) fn forget_drain(&mut self, asker: RequestId) {
-        let of_it = |entry: &&mut crate::entry::Entry| entry.admits == Admits::Nobody { asker };
-        if let Some(entry) = self.entries.values_mut().find(of_it) {
-            entry.admits = Admits::All;
-        }
+        self.entries.values_mut().for_each(|entry| entry.admits.forget(asker));
     }
 
     pub(crate) fn is_drained(&self, entry: EntryId) -> bool {

@@ -5,7 +5,7 @@
 //! outside and puts the engine in before exec. Where none can be made (version 1 only, a folder that is not ours) there
 //! is none, and the other nets do. Its name holds the nonce, so what a journal names is ours or nobody's.
 use crate::nonce::Nonce;
-use motorpool_devices::{group_members, group_oom_kills, groups_below};
+use motorpool_devices::{group_members, groups_below};
 use std::{
     fs::{self, File},
     io::{self, Write as _},
@@ -31,12 +31,6 @@ impl Cgroup {
         &self.0
     }
 
-    /// Makes it with `pid` in it. After an error there is none.
-    pub(crate) fn make_for(&self, pid: u32) -> io::Result<()> {
-        fs::create_dir(&self.0)?;
-        self.write("cgroup.procs", &pid.to_string()).inspect_err(|_| drop(fs::remove_dir(&self.0)))
-    }
-
     /// Kills all who are in it. A kernel before 5.14 cannot; then they are killed one by one, by whoever asks for them.
     pub(crate) fn kill(&self) {
         // Not there any more is what we want.
@@ -48,11 +42,6 @@ impl Cgroup {
         group_members(&self.0)
     }
 
-    /// How many of it the kernel killed for want of memory, where that is counted.
-    pub(crate) fn oom_kills(&self) -> Option<u64> {
-        group_oom_kills(&self.0)
-    }
-
     /// Removes it with the groups below it. Whether it is still there, for somebody is in it.
     pub(crate) fn is_left(&self) -> bool {
         remove(&self.0).is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
@@ -61,6 +50,21 @@ impl Cgroup {
     /// Never makes a file: a folder without these files is no control group.
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
         File::options().write(true).open(self.0.join(name))?.write_all(text.as_bytes())
+    }
+}
+
+/// For the keeper; whoever sweeps needs none of it.
+#[cfg(target_os = "linux")]
+impl Cgroup {
+    /// Makes it with `pid` in it. After an error there is none.
+    pub(crate) fn make_for(&self, pid: u32) -> io::Result<()> {
+        fs::create_dir(&self.0)?;
+        self.write("cgroup.procs", &pid.to_string()).inspect_err(|_| drop(fs::remove_dir(&self.0)))
+    }
+
+    /// How many of it the kernel killed for want of memory, where that is counted.
+    pub(crate) fn oom_kills(&self) -> Option<u64> {
+        motorpool_devices::group_oom_kills(&self.0)
     }
 }
 
@@ -78,7 +82,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 

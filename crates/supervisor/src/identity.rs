@@ -45,7 +45,11 @@ pub fn build_of(program: &Path) -> String {
 
 fn libraries_beside(program: &Path) -> Vec<PathBuf> {
     let Some(entries) = program.parent().and_then(|folder| fs::read_dir(folder).ok()) else { return vec![] };
-    let is_library = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
+    // `libggml.so.1`, and on macOS `libggml.1.dylib`.
+    let is_library = |path: &PathBuf| {
+        let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+        [".so", ".dylib"].iter().any(|ending| name.contains(ending))
+    };
     entries.flatten().map(|entry| entry.path()).filter(is_library).collect()
 }
 
@@ -163,7 +167,10 @@ mod tests {
         fs::write(path("bin/libggml.so.1"), "22").expect("writable");
         let library = of(&path("bin/engine"), &model());
         assert_ne!(library, before);
+        fs::write(path("bin/libggml.1.dylib"), "1").expect("writable");
+        let another = of(&path("bin/engine"), &model());
+        assert_ne!(another, library);
         fs::write(path("bin/engine"), "22").expect("writable");
-        assert_ne!(of(&path("bin/engine"), &model()), library);
+        assert_ne!(of(&path("bin/engine"), &model()), another);
     }
 }

@@ -1,7 +1,7 @@
 //! The shell around the pool: the one loop and its handle, keepers, the journal, probes, tools.
 //!
-//! Boundary: performs and reports, decides nothing. The only crate that starts, signals or reaps a process; what
-//! `/proc` says is read through `devices`.
+//! Boundary: performs and reports, decides nothing. The only crate that starts, signals or reaps a process; what the
+//! kernel says of processes is read through `devices`.
 //!
 //! ```text
 //!  PoolHandle ─► Shell (owns the Pool) ─► Driver, one per child          Checker: program, model file
@@ -25,8 +25,26 @@
 //! * **S2** an engine's output never blocks it.
 //! * **S3** every child is reaped.
 //! * **S4** at most one supervisor per state directory.
-#[cfg(not(target_os = "linux"))]
-compile_error!("keeping engines needs pidfds, the parent-death signal and subreapers: Linux only for now");
+//!
+//! # macOS
+//!
+//! Linux is what everything here is run on. For macOS it is type-checked (`aarch64-apple-darwin`) and was never run. The keeper
+//! that macOS gets (`keeper/plain`) is run on Linux too, where `tests/plain` asks the same of it as `tests/processes` of the
+//! other one; what is left unseen are `sys/macos.rs` here, and `darwin/calls.rs` in `devices`.
+//!
+//! | | Linux | macOS |
+//! | --- | --- | --- |
+//! | the invariants | S1 to S4 | S1 with the holes below; S2 to S4 |
+//! | a signal meets the process that was checked | always: pidfd | unless it ends, is reaped and its number given anew within the microseconds between the last look and the signal |
+//! | the keeper is killed | parent-death signal, nonce | a guard process, nonce |
+//! | a process that left group and session, has no mark and no living parent | is adopted by the keeper, or in the control group | is lost |
+//! | the mark of the system's own programs (`/bin/sh`) | is read | is hidden: group, session and descent must do |
+//! | orphans | reaped by the keeper | reaped by launchd |
+//! | a TCP engine's port is nobody else's | seen among all sockets | seen among those of the same user |
+//! | a fence, a count of deaths for want of memory, memory pressure, control groups | where the kernel has them | not there, and told as absent |
+//! | the program of a keeper that is started after an update | is that of the supervisor | is the new one; if it speaks another protocol, starts fail |
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("what a process is held by was written for Linux and macOS alone");
 
 mod address;
 mod aside;
@@ -90,7 +108,7 @@ pub use feed::{Feed, News, Since};
 pub use handle::{Lease, Notices, PoolHandle};
 pub use identity::build_of;
 pub use journal::JournalError;
-pub use keeper::{keeper_main, keeper_on_stdin};
+pub use keeper::{keeper_main, keeper_on_stdin, plain_keeper_on_stdin};
 pub use launch::{Blocked, Heard, KeeperProgram, Kept, LaunchError};
 pub use learned::Notebook;
 pub use lock::{LockError, StateLock};

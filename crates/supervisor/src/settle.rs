@@ -2,16 +2,15 @@
 //!
 //! A process is ours when its environment holds the nonce that was drawn for its tree, or when it is a journaled
 //! process (same id, same start time, same boot) that hides its environment and runs the journaled program. A
-//! different program alone acquits nobody: wrappers exec others. What descends from ours, or is in the control group that
-//! bears the nonce, is ours. Each one is held
-//! by a pidfd that was opened *before* it was checked, so the signal meets the process that was checked, whatever
-//! becomes of its id.
+//! different program alone acquits nobody: wrappers exec others. What descends from ours, is in a process group that one of
+//! ours leads, or is in the control group that bears the nonce, is ours. Each one is held by a [`Hold`] that was taken
+//! *before* it was checked, so the signal meets the process that was checked, whatever becomes of its id.
 use crate::{
     cgroup::Cgroup,
     journal::{Journal, JournalError, Unsettled},
     nonce::Nonce,
     protocol::ProcessId,
-    sys::PidFd,
+    sys::Hold,
 };
 use motorpool_devices::{ProcessFacts, descendants_in, executable, has_environment, observe_process, pids, processes};
 use motorpool_vocab::Spawn;
@@ -77,13 +76,12 @@ pub(crate) fn sweep(wanted: &Wanted, within: Duration) -> Vec<u32> {
     loop {
         wanted.group.iter().for_each(Cgroup::kill);
         let found = find(wanted);
-        for (pid, pidfd) in &found {
-            if let Err(error) = pidfd.signal(libc::SIGKILL) {
+        for (pid, held) in &found {
+            if let Err(error) = held.signal(libc::SIGKILL) {
                 tracing::warn!(pid, %error, "an engine's process that was left behind cannot be killed");
             }
         }
-        let ended =
-            |(_, pidfd): &&(u32, PidFd)| pidfd.has_ended_within(until.saturating_duration_since(Instant::now()));
+        let ended = |(_, held): &&(u32, Hold)| held.has_ended_within(until.saturating_duration_since(Instant::now()));
         let alive: Vec<u32> = found.iter().filter(|one| !ended(one)).map(|(pid, _)| *pid).collect();
         let is_over = found.is_empty() && !wanted.group.as_ref().is_some_and(Cgroup::is_left);
         if is_over || !alive.is_empty() || Instant::now() >= until {
@@ -93,16 +91,17 @@ pub(crate) fn sweep(wanted: &Wanted, within: Duration) -> Vec<u32> {
     }
 }
 
-/// Every living process that is wanted, held by a pidfd.
-fn find(wanted: &Wanted) -> Vec<(u32, PidFd)> {
+/// Every living process that is wanted, held.
+fn find(wanted: &Wanted) -> Vec<(u32, Hold)> {
     let mark = wanted.nonce.entry();
-    let mut ours: Vec<(u32, PidFd)> =
+    let mut ours: Vec<(u32, Hold)> =
         pids().into_iter().filter_map(|pid| hold_if(pid, |pid| is_wanted(pid, &mark, wanted))).collect();
     let mut seen: BTreeSet<u32> = ours.iter().map(|(pid, _)| *pid).collect();
     let members = wanted.group.iter().flat_map(Cgroup::members).filter(|pid| seen.insert(*pid));
     ours.extend(members.filter_map(|pid| hold_if(pid, |pid| is_member(pid, wanted))));
     let table = processes();
-    for pid in ours.iter().flat_map(|(pid, _)| descendants_in(&table, *pid)).collect::<Vec<_>>() {
+    let with_them = |(pid, _): &(u32, Hold)| below_or_led(&table, *pid);
+    for pid in ours.iter().flat_map(with_them).collect::<Vec<_>>() {
         if seen.insert(pid)
             && let Some(before) = table.iter().find(|process| process.pid == pid)
             && let Some(held) = hold_if(pid, |pid| is_still(pid, before))
@@ -113,10 +112,16 @@ fn find(wanted: &Wanted) -> Vec<(u32, PidFd)> {
     ours
 }
 
-/// The pidfd comes first: what `check` then sees is the process that it holds.
-fn hold_if(pid: u32, check: impl FnOnce(u32) -> bool) -> Option<(u32, PidFd)> {
-    let pidfd = PidFd::open(pid).ok()?;
-    (pid != std::process::id() && check(pid)).then_some((pid, pidfd))
+/// What descends from `pid`, and the group that it leads: nobody comes into that from elsewhere.
+fn below_or_led(table: &[ProcessFacts], pid: u32) -> Vec<u32> {
+    let led = table.iter().filter(|process| process.pgid == pid && process.pid != pid).map(|process| process.pid);
+    descendants_in(table, pid).into_iter().chain(led).collect()
+}
+
+/// The hold comes first: what `check` then sees is the process that is held.
+fn hold_if(pid: u32, check: impl FnOnce(u32) -> bool) -> Option<(u32, Hold)> {
+    let held = Hold::open(pid).ok()?;
+    (pid != std::process::id() && check(pid)).then_some((pid, held))
 }
 
 fn is_member(pid: u32, wanted: &Wanted) -> bool {

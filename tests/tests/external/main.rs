@@ -1,5 +1,6 @@
 //! We as guests: on a real llama-server in router mode, with small real models, and on servers that look like Ollama and
 //! LM Studio.
+#![cfg(target_os = "linux")]
 mod connections;
 mod embedded;
 mod fakes;

@@ -80,6 +80,37 @@ fn a_load_ends_a_drain_that_goes_on_and_so_does_a_reset() {
 }
 
 #[test]
+fn a_load_answers_everybody_who_drained_it() {
+    let mut w = World::new(1024);
+    let a = w.resident("a");
+    let both = [drain(&mut w, "a"), drain(&mut w, "a")];
+    admit(&mut w, "a");
+    for asked in both {
+        assert_eq!(w.outcome(asked), Some(&Outcome::Answered(Answer::Serving(key("a")))));
+    }
+    w.leave(a);
+    assert_eq!(w.phase("a"), Some(PhaseView::Ready), "no drain is left that it would end for");
+    let next = w.acquire("a");
+    assert!(w.is_granted(next));
+}
+
+#[test]
+fn one_of_two_who_drained_it_leaves_and_the_wish_of_the_other_stands() {
+    for leaves_first in [true, false] {
+        let mut w = World::new(1024);
+        let a = w.resident("a");
+        let (first, second) = (drain(&mut w, "a"), drain(&mut w, "a"));
+        let (gone, stays) = if leaves_first { (first, second) } else { (second, first) };
+        w.cancel(gone);
+        let late = w.acquire("a");
+        assert!(is_drained(&w, late), "D1");
+        w.leave(a);
+        w.ended("a", Child::Asked);
+        assert_eq!(w.outcome(stays), Some(&Outcome::Answered(Answer::Unloaded)));
+    }
+}
+
+#[test]
 fn requests_go_to_another_replica_than_the_drained_one() {
     let mut w = World::with(2048, catalog(&[("a", 600, "replicas = { max = 2 }\nslots = 1\n")]));
     let a = w.resident("a");

@@ -1,5 +1,5 @@
 //! From fork to exec: what the engine's first process does while it is still our code.
-use super::{fence, output};
+use super::{fence, means::Means, output};
 use crate::{
     nonce,
     protocol::{Fence, Launch},
@@ -8,11 +8,7 @@ use crate::{
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags},
-    sys::{
-        prctl,
-        signal::Signal,
-        stat::{Mode, umask},
-    },
+    sys::stat::{Mode, umask},
     unistd::{self, ForkResult, Pid},
 };
 use std::{
@@ -82,10 +78,16 @@ struct Ends {
     stderr: OwnedFd,
 }
 
+/// A pipe that no program inherits.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reads, writes) = io::pipe()?;
+    Ok((reads.into(), writes.into()))
+}
+
 /// Forks the engine's first process, which then waits for a byte on `go`.
-pub(super) fn fork_blocked(launch: &Launch) -> io::Result<Blocked> {
+pub(super) fn fork_blocked(launch: &Launch, means: &mut impl Means) -> io::Result<Blocked> {
     let prepared = Prepared::new(launch)?;
-    let pipe = || unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC);
+    means.before_fork(launch)?;
     let (theirs_go, go) = pipe()?;
     let (outcomes, theirs_outcomes) = pipe()?;
     let (theirs_in, stdin) = pipe()?;
@@ -102,7 +104,7 @@ pub(super) fn fork_blocked(launch: &Launch) -> io::Result<Blocked> {
         ForkResult::Child => {
             // The parent's ends must not stay open here: their end of file is our order to die.
             drop((go, outcomes, stdin, stdout, stderr));
-            become_engine(&prepared, ends, keeper)
+            become_engine(&prepared, ends, keeper, means)
         }
     };
     // Both sides do this, whoever comes first; the child may be past exec only after `go`.
@@ -111,21 +113,27 @@ pub(super) fn fork_blocked(launch: &Launch) -> io::Result<Blocked> {
     Ok(Blocked { engine, go, outcomes: Outcomes(outcomes.into()), stdin, stdout, stderr })
 }
 
-fn become_engine(prepared: &Prepared, ends: Ends, keeper: Pid) -> ! {
+fn become_engine(prepared: &Prepared, ends: Ends, keeper: Pid, means: &mut impl Means) -> ! {
     let mut outcomes = File::from(ends.outcomes);
-    let done = File::from(ends.go);
-    let Err(errno) = exec_when_told(prepared, done, [ends.stdin, ends.stdout, ends.stderr], keeper);
+    let go = File::from(ends.go);
+    let follow = || {
+        means.in_engine()?;
+        // A keeper that died before that line has another in its place by now.
+        if unistd::getppid() == keeper { Ok(()) } else { sys::exit_now(NOT_EXECUTED) }
+    };
+    let Err(errno) = exec_when_told(prepared, go, [ends.stdin, ends.stdout, ends.stderr], follow);
     // Without a reader there is nobody left to tell.
     let _ = outcomes.write_all(&(errno as i32).to_ne_bytes());
     sys::exit_now(NOT_EXECUTED)
 }
 
-fn exec_when_told(prepared: &Prepared, mut go: File, streams: [OwnedFd; 3], keeper: Pid) -> nix::Result<Infallible> {
-    prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // A keeper that died before that line sends nothing; then somebody else is our parent by now.
-    if unistd::getppid() != keeper {
-        sys::exit_now(NOT_EXECUTED);
-    }
+fn exec_when_told(
+    prepared: &Prepared,
+    mut go: File,
+    streams: [OwnedFd; 3],
+    follow: impl FnOnce() -> nix::Result<()>,
+) -> nix::Result<Infallible> {
+    follow()?;
     let this = Pid::from_raw(0);
     unistd::setpgid(this, this)?;
     let [stdin, stdout, stderr] = streams;

@@ -3,7 +3,10 @@ use crate::{
     protocol::{Launch, Order, Report, Source},
     wire::{Deframer, append_frame},
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use std::{
     io::{self, Read as _, Write as _},
     os::{
@@ -149,8 +152,11 @@ impl Link {
 
     fn wait(&self) -> io::Result<()> {
         let mut fds: Vec<PollFd<'_>> = self.interest().into_iter().collect();
-        poll(&mut fds, PollTimeout::NONE)?;
-        Ok(())
+        match poll(&mut fds, PollTimeout::NONE) {
+            // Whoever waits looks again.
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

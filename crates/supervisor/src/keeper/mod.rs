@@ -12,35 +12,40 @@
 //!
 //! **S1** no engine survives the keeper's end of the socket: the tree is swept until nothing of it is left, and
 //! only then the keeper reports and exits. Should somebody kill the keeper itself, the parent-death signal takes
-//! the first process, and the supervisor (or the next one) finds the rest by its nonce. **S2** output never blocks
-//! an engine: it is always read, and forwarded only as far as the supervisor keeps up. **S3** every child is
-//! reaped, adopted ones too.
+//! the first process (where there is none, the guard takes the tree), and the supervisor (or the next one) finds the rest
+//! by its nonce. **S2** output never blocks an engine: it is always read, and forwarded only as far as the supervisor
+//! keeps up. **S3** every child is reaped, adopted ones too.
 //!
-//! The tree is what is in the control group that was made for it, what descends from the keeper (its subreaper), and what
-//! holds the nonce. It writes no core, is the first to go when memory ends, and is held to its fence.
+//! By what a tree is held, and how much of this each system gives, is in `means.rs`. It writes no core, is the first to go
+//! when memory ends, and is held to its fence, where there is one.
 mod child;
 mod fence;
+mod leader;
 mod link;
+#[cfg(target_os = "linux")]
+mod linux;
+mod means;
 mod output;
-mod tree;
+mod plain;
+
+#[cfg(target_os = "linux")]
+use linux::Linux as Own;
+#[cfg(not(target_os = "linux"))]
+use plain::Plain as Own;
 
 use crate::{
-    cgroup::Cgroup,
     protocol::{Gone, Launch, Order, Polite, ProcessId, Report, Source},
     rotate::LogFile,
     sys::{self, Ended},
 };
 use child::{Blocked, Outcome, Outcomes};
 use link::Link;
+use means::{Means, Swept, Tree as _};
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::{
-        prctl,
-        signal::{SigSet, Signal},
-        signalfd::{SfdFlags, SignalFd},
-    },
+    sys::signal::{SigSet, Signal},
     unistd,
 };
 use output::{Feed, Output, Record};
@@ -50,7 +55,6 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
 };
-use tree::{Swept, Tree};
 
 /// After so many milliseconds without anything to do, memory is given back.
 const QUIET: u16 = 1000;
@@ -58,8 +62,7 @@ const QUIET: u16 = 1000;
 /// What `motorpool keeper` runs, before any runtime or thread: keeps one engine for whoever holds the other end of
 /// `socket`, and returns the exit code. Takes over the whole process: every other descriptor is closed.
 pub fn keeper_main(socket: OwnedFd) -> i32 {
-    sys::close_inherited(&socket);
-    i32::from(keep(socket).is_err())
+    main_with::<Own>(socket)
 }
 
 /// [`keeper_main`] with the socket that the supervisor hands over as standard input.
@@ -67,10 +70,20 @@ pub fn keeper_on_stdin() -> i32 {
     io::stdin().as_fd().try_clone_to_owned().map_or(1, keeper_main)
 }
 
-fn keep(socket: OwnedFd) -> io::Result<()> {
+/// [`keeper_on_stdin`] with nothing but what every Unix has: the keeper of macOS, for tests on Linux.
+pub fn plain_keeper_on_stdin() -> i32 {
+    io::stdin().as_fd().try_clone_to_owned().map_or(1, main_with::<plain::Plain>)
+}
+
+fn main_with<M: Means>(socket: OwnedFd) -> i32 {
+    sys::close_inherited(&socket);
+    i32::from(keep::<M>(socket).is_err())
+}
+
+fn keep<M: Means>(socket: OwnedFd) -> io::Result<()> {
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     let mut link = Link::new(socket)?;
-    match begin(&mut link) {
+    match begin::<M>(&mut link) {
         Ok(None) => Ok(()),
         Ok(Some((mut keeper, born))) => {
             link.report(&born);
@@ -86,14 +99,17 @@ fn keep(socket: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// From nothing to a blocked engine; what was tried when it failed. `None` when the supervisor left before.
-fn begin(link: &mut Link) -> Result<Option<(Keeper, Report)>, (String, io::Error)> {
-    let signals = prepare().map_err(|error| ("become a keeper".to_owned(), error))?;
+/// What was tried, and why it failed.
+type Untold = (String, io::Error);
+
+/// From nothing to a blocked engine. `None` when the supervisor left before.
+fn begin<M: Means>(link: &mut Link) -> Result<Option<(Keeper<M>, Report)>, Untold> {
+    let means = prepare().map_err(|error| ("become a keeper".to_owned(), error))?;
     let launch = link.wait_for_launch().map_err(|error| ("receive the launch order".to_owned(), error))?;
     let Some(launch) = launch else { return Ok(None) };
     let log = launch.log.as_deref().map(LogFile::open).transpose();
     let log = log.map_err(|error| (format!("open the log {}", shown(launch.log.as_ref())), error))?;
-    let begun = Keeper::begin(&launch, signals, Record::new(log));
+    let begun = Keeper::begin(&launch, means, Record::new(log));
     begun.map(Some).map_err(|error| (format!("fork {}", launch.program.display()), error))
 }
 
@@ -101,30 +117,29 @@ fn shown(path: Option<&PathBuf>) -> String {
     path.map_or_else(String::new, |path| path.display().to_string())
 }
 
-/// Makes this process a keeper: out of the terminal's session, holding no file of anybody, heir of orphans.
-fn prepare() -> io::Result<SignalFd> {
+/// Makes this process a keeper: out of the terminal's session, holding no file of anybody.
+fn prepare<M: Means>() -> io::Result<M> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     unistd::dup2_stdin(&null)?;
     unistd::dup2_stdout(&null)?;
     unistd::dup2_stderr(&null)?;
     // Fails for a process that leads its group already, which then has no terminal either.
     let _ = unistd::setsid();
-    prctl::set_child_subreaper(true)?;
     // Nothing but a kill or the end of the socket ends a keeper: signals meant for a whole group or service reach
     // the supervisor, which stops its engines in order.
     let mut set = SigSet::all();
     for fault in [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGABRT] {
         set.remove(fault);
     }
-    set.thread_block()?;
+    let means = M::prepare(set)?;
     sys::drop_clean_file_pages();
-    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+    Ok(means)
 }
 
 /// The engine and everything held for it.
-struct Keeper {
-    tree: Tree,
-    signals: SignalFd,
+struct Keeper<M: Means> {
+    means: M,
+    tree: M::Tree,
     stage: Stage,
     stdin: Feed,
     outputs: [Output; 2],
@@ -150,12 +165,10 @@ enum Stage {
     Over(Ended),
 }
 
-impl Keeper {
-    fn begin(launch: &Launch, signals: SignalFd, record: Record) -> io::Result<(Self, Report)> {
-        let Blocked { engine, go, outcomes, stdin, stdout, stderr } = child::fork_blocked(launch)?;
-        // It waits for `go`, so that nothing of it can be outside.
-        let group = launch.group.as_deref().and_then(|folder| Cgroup::written_down(folder, &launch.nonce));
-        let tree = Tree::new(engine, &launch.nonce, group.filter(|group| group.make_for(engine).is_ok()));
+impl<M: Means> Keeper<M> {
+    fn begin(launch: &Launch, mut means: M, record: Record) -> io::Result<(Self, Report)> {
+        let Blocked { engine, go, outcomes, stdin, stdout, stderr } = child::fork_blocked(launch, &mut means)?;
+        let tree = means.tree(engine, launch);
         let identity = |pid| {
             let facts = motorpool_devices::observe_process(pid).ok_or(Errno::ESRCH)?;
             Ok::<_, io::Error>(ProcessId { pid, start_time: facts.start_time })
@@ -163,18 +176,19 @@ impl Keeper {
         let born = Report::Born { keeper: identity(std::process::id())?, engine: identity(engine)? };
         let outputs = [Output::new(Source::Stdout, stdout)?, Output::new(Source::Stderr, stderr)?];
         let stage = Stage::Blocked { go: go.into(), outcomes };
-        Ok((Self { tree, signals, stage, stdin: Feed::new(stdin)?, outputs, record }, born))
+        Ok((Self { means, tree, stage, stdin: Feed::new(stdin)?, outputs, record }, born))
     }
 
     fn run(&mut self, link: &mut Link) -> io::Result<()> {
         while !matches!(self.stage, Stage::Over(_)) {
             self.wait(link)?;
-            self.forget_signals();
+            self.means.forget_wakes();
             self.take_orders(link);
             self.relay(link);
             self.look_at_children();
             self.sweep();
         }
+        self.means.over();
         for output in &mut self.outputs {
             output.drain(&mut self.record, link);
         }
@@ -198,7 +212,7 @@ impl Keeper {
 
     /// Waits for anything at all. What is ready is found out by trying: every descriptor is non-blocking.
     fn wait(&self, link: &Link) -> nix::Result<()> {
-        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(self.means.wakes(), PollFlags::POLLIN)];
         fds.extend(link.interest());
         fds.extend(self.outputs.iter().filter(|_| self.has_begun()).filter_map(Output::interest));
         fds.extend(self.stdin.interest());
@@ -225,11 +239,6 @@ impl Keeper {
     /// Before it is told that it runs, nothing that it says is passed on: one that prints at once may be heard first.
     fn has_begun(&self) -> bool {
         !matches!(self.stage, Stage::Blocked { .. } | Stage::Execing { .. })
-    }
-
-    /// They only wake us: the state of the children says what happened.
-    fn forget_signals(&self) {
-        while matches!(self.signals.read_signal(), Ok(Some(_))) {}
     }
 
     fn take_orders(&mut self, link: &mut Link) {
@@ -261,7 +270,7 @@ impl Keeper {
         match (&self.stage, how) {
             (Stage::Blocked { .. }, _) => self.end(),
             (Stage::Execing { .. } | Stage::Running, Polite::Line(line)) => self.stdin.push_line(line),
-            (Stage::Execing { .. } | Stage::Running, Polite::Signal(signal)) => self.tree.signal_leader(*signal),
+            (Stage::Execing { .. } | Stage::Running, Polite::Signal(signal)) => self.tree.leader().signal(*signal),
             (Stage::Ending { .. } | Stage::Over(_), _) => {}
         }
     }
@@ -292,7 +301,7 @@ impl Keeper {
     /// number and that of its group cannot become another's.
     fn look_at_children(&mut self) {
         while let Ok(Some(pid)) = sys::peek_ended_child() {
-            if self.tree.is_leader(pid) {
+            if self.tree.leader().is(pid) {
                 return self.end();
             }
             let _ = sys::reap(pid);

@@ -8,13 +8,14 @@ use std::{
 };
 
 /// A keeper of nothing, what its engine would print to, and the supervisor's end.
-fn at(stage: Stage) -> (Keeper, Link, PipeWriter, UnixStream) {
+fn at(stage: Stage) -> (Keeper<Own>, Link, PipeWriter, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     let pipe = || io::pipe().expect("a pipe");
     let ((stdout, prints), (stderr, _), (_, stdin)) = (pipe(), pipe(), pipe());
+    let mut means = Own::prepare(SigSet::empty()).expect("descriptors");
     let keeper = Keeper {
-        tree: Tree::new(u32::MAX, &crate::nonce::Nonce::draw().expect("random bits"), None),
-        signals: SignalFd::new(&SigSet::empty()).expect("a descriptor"),
+        tree: means.tree(u32::MAX, &launch()),
+        means,
         stage,
         stdin: Feed::new(stdin.into()).expect("a pipe"),
         outputs: [(Source::Stdout, stdout), (Source::Stderr, stderr)]
@@ -22,6 +23,20 @@ fn at(stage: Stage) -> (Keeper, Link, PipeWriter, UnixStream) {
         record: Record::new(None),
     };
     (keeper, Link::new(theirs.into()).expect("a socket"), prints, ours)
+}
+
+/// Of nothing.
+fn launch() -> Launch {
+    Launch {
+        nonce: crate::nonce::Nonce::draw().expect("random bits"),
+        program: "/absent".into(),
+        args: vec![],
+        environment: vec![],
+        cwd: "/".into(),
+        log: None,
+        group: None,
+        fence: None,
+    }
 }
 
 /// What has been sent so far.

@@ -34,26 +34,14 @@ async fn a_grandchild_in_another_session_ends_with_the_leader() {
 }
 
 #[tokio::test]
-async fn a_daemon_without_any_mark_ends_with_the_leader() {
-    let house = House::new();
-    // Twice forked, another session, an empty environment: only descent tells.
-    let mut engine = house.run("(setsid env -i /bin/sh -c 'echo $$; exec /bin/sleep 1000' &); read x").await;
-    let daemon = pid(&mut engine).await;
-    engine.ask_to_end(Polite::Line("enough".into())).await;
-    rest(&mut engine).await;
-    assert!(!is_alive(daemon));
-}
-
-#[tokio::test]
 async fn a_tree_that_keeps_forking_is_brought_to_an_end() {
     let house = House::new();
     let script = "hydra() { while :; do (setsid sleep 1000 &) ; done; }; hydra & hydra & setsid sh -c 'while :; do (sleep 1 &); done' & echo go; wait";
     let mut engine = house.run(script).await;
     line(&mut engine).await;
-    let keeper = keeper_of(&engine);
     let nonce = motorpool_devices::environment_value(engine.process().pid, "MOTORPOOL_NONCE").expect("marked");
     let mark = format!("MOTORPOOL_NONCE={}", nonce.display());
-    until("it forks", || motorpool_devices::descendants(keeper).len() > 20).await;
+    until("it forks", || motorpool_devices::processes_with(&mark).len() > 20).await;
     engine.kill().await;
     let (_, gone) = rest(&mut engine).await;
     assert_eq!(gone.signal, Some(9));
@@ -135,17 +123,6 @@ async fn signals_meant_for_everybody_do_not_end_a_keeper() {
     }
     engine.ask_to_end(Polite::Line(String::new())).await;
     assert_eq!(rest(&mut engine).await.1.code, Some(6));
-}
-
-#[tokio::test]
-async fn adopted_orphans_are_reaped_while_the_engine_runs() {
-    let house = House::new();
-    let mut engine = house.run("for i in 1 2 3 4 5 6 7 8; do (sleep 0 &); done; echo done; read x").await;
-    line(&mut engine).await;
-    let keeper = keeper_of(&engine);
-    let n_children = || motorpool_devices::processes().into_iter().filter(|process| process.ppid == keeper).count();
-    until("only the leader is left", || n_children() == 1).await;
-    assert!(is_alive(engine.process().pid));
 }
 
 #[tokio::test]

@@ -26,6 +26,13 @@ fn group_of(engine: &Engine) -> Option<PathBuf> {
     folder.exists().then_some(folder)
 }
 
+impl House {
+    /// Whose control groups are made below this folder, or nowhere.
+    pub(crate) fn with_groups_below(self, group: Option<PathBuf>) -> Self {
+        Self { launcher: self.launcher.with_groups_below(group), ..self }
+    }
+}
+
 #[tokio::test]
 async fn an_engine_is_in_a_group_of_its_own_wherever_one_can_be_made_its_keeper_is_not_and_none_is_left() {
     let house = House::new();

@@ -7,7 +7,7 @@ use std::{
 };
 
 pub(crate) fn keeper() -> KeeperProgram {
-    KeeperProgram { program: env!("CARGO_BIN_EXE_keeper-under-test").into(), args: Vec::new() }
+    KeeperProgram { program: crate::KEEPER.into(), args: Vec::new() }
 }
 
 /// A state directory of its own and who starts engines from it.
@@ -27,11 +27,6 @@ impl House {
         let launcher = Launcher::open(keeper, state.path()).expect("a fresh directory");
         assert_eq!(launcher.settle().expect("writable"), []);
         Self { state, launcher }
-    }
-
-    /// Whose control groups are made below this folder, or nowhere.
-    pub(crate) fn with_groups_below(self, group: Option<PathBuf>) -> Self {
-        Self { launcher: self.launcher.with_groups_below(group), ..self }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

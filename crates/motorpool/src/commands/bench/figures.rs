@@ -1,10 +1,7 @@
 //! Figures of samples and of processes.
 use super::BenchError;
-use nix::{
-    time::{ClockId, clock_gettime},
-    unistd::Pid,
-};
-use std::{fs, io, time::Duration};
+use motorpool_devices::{observe_cpu_time, observe_memory};
+use std::{io, time::Duration};
 
 /// The middle one, the lower of two; zero of none.
 pub(crate) fn median(values: &[f64]) -> f64 {
@@ -32,27 +29,27 @@ pub(crate) fn ms(time: Duration) -> f64 {
 
 /// A process that is watched from outside.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watched(Pid);
+pub(crate) struct Watched(u32);
 
 impl Watched {
-    pub(crate) fn new(pid: i32) -> Self {
-        Self(Pid::from_raw(pid))
+    pub(crate) fn new(pid: u32) -> Self {
+        Self(pid)
     }
 
     /// The processor time that all its threads took so far, theirs and the kernel's for them.
     pub(crate) fn cpu(self) -> Result<Duration, BenchError> {
-        let clock = ClockId::pid_cpu_clock_id(self.0);
-        let time = clock.and_then(clock_gettime).map(Duration::from);
-        time.map_err(|errno| BenchError::Prepare(io::Error::from(errno)))
+        observe_cpu_time(self.0).ok_or_else(unread)
     }
 
     /// What of it lies in memory, in KiB.
     pub(crate) fn resident_kib(self) -> Result<u64, BenchError> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.0)).map_err(BenchError::Prepare)?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.trim().parse().ok());
-        kib.ok_or_else(|| BenchError::Prepare(io::ErrorKind::InvalidData.into()))
+        let memory = observe_memory(self.0).ok_or_else(unread)?;
+        Ok(memory.anonymous.saturating_add(memory.file).get() / 1024)
     }
+}
+
+fn unread() -> BenchError {
+    BenchError::Prepare(io::Error::other("the process is gone, or not ours to look into"))
 }
 
 #[cfg(test)]
@@ -72,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_process_that_works_takes_time_and_memory() {
-        let own = Watched::new(i32::try_from(std::process::id()).expect("a process id"));
+        let own = Watched::new(std::process::id());
         let before = own.cpu().expect("we live");
         let mut sum = 0_u64;
         while own.cpu().expect("we live").saturating_sub(before) < Duration::from_millis(1) {

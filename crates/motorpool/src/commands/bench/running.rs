@@ -106,7 +106,10 @@ pub(super) fn others(beside: &[Beside], model: &str) -> Vec<Way> {
 pub(super) async fn daemon_at(control: &Path) -> Result<Watched, BenchError> {
     let unreachable = |source| BenchError::Unreachable { way: "motorpool".into(), source };
     let peer = UnixStream::connect(control).await.and_then(|stream| stream.peer_cred()).map_err(unreachable)?;
-    peer.pid().map(Watched::new).ok_or_else(|| BenchError::Prepare(io::ErrorKind::Unsupported.into()))
+    peer.pid()
+        .and_then(|pid| u32::try_from(pid).ok())
+        .map(Watched::new)
+        .ok_or_else(|| BenchError::Prepare(io::ErrorKind::Unsupported.into()))
 }
 
 /// The way past the pool, to the engine that it has of `model`: engines' sockets lie beside the control socket.

@@ -1,6 +1,9 @@
 //! What the operating system allows: pure judgements over what was read of it ([`System`], read by [`System::read`]).
 use super::finding::Finding;
-use crate::exit::{Exit, Failure};
+use crate::{
+    exit::{Exit, Failure},
+    os::{WITHOUT_SANDBOX, limit_of_locked_memory, limit_of_processes},
+};
 use motorpool_devices::{Ram, observe_ram};
 use motorpool_supervisor::landlock_version;
 use motorpool_vocab::Bytes;
@@ -108,9 +111,9 @@ impl System {
                 Ok(_) => PidSpace::Container,
                 Err(_) => PidSpace::Unknown,
             },
-            descriptors: read_limit(Resource::RLIMIT_NOFILE),
-            processes: read_limit(Resource::RLIMIT_NPROC),
-            locked: read_limit(Resource::RLIMIT_MEMLOCK),
+            descriptors: hard_of(getrlimit(Resource::RLIMIT_NOFILE)),
+            processes: hard_of(limit_of_processes()),
+            locked: hard_of(limit_of_locked_memory()),
         }
     }
 
@@ -129,8 +132,8 @@ impl System {
     }
 }
 
-fn read_limit(resource: Resource) -> Limit {
-    match getrlimit(resource) {
+fn hard_of(limit: nix::Result<(u64, u64)>) -> Limit {
+    match limit {
         Ok((_, u64::MAX)) => Limit::None,
         Ok((_, hard)) => Limit::At(hard),
         Err(errno) => Limit::Unreadable(errno.to_string()),
@@ -221,11 +224,7 @@ fn cgroup(cgroup: &Cgroup) -> Finding {
 fn sandbox(landlock: Option<u32>) -> Finding {
     const WHAT: &str = "sandbox";
     match landlock {
-        None => Finding::note(
-            WHAT,
-            "this kernel has no Landlock: engines may write wherever their user may",
-            "nothing needs it; to have it, boot with `lsm=landlock,…`, or a kernel from 5.13 on that was built with it",
-        ),
+        None => Finding::note(WHAT, WITHOUT_SANDBOX[0], WITHOUT_SANDBOX[1]),
         Some(version) if version < 4 => {
             Finding::good(WHAT, "Landlock holds engines to their files; TCP is left to them")
         }
