@@ -25,6 +25,7 @@ mod python;
 mod reload;
 mod remote;
 mod settings;
+#[cfg_attr(not(feature = "top"), expect(dead_code, reason = "the live view reads what nobody else does"))]
 mod status;
 mod systemd;
 mod terms;
