@@ -51,9 +51,9 @@ pub(crate) async fn by_table(
     let expected = Expected { form: Form::Routed, model: named, purpose, listed, asker: first };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
-    let names: Vec<&str> = named.into_iter().chain(found.model()).filter(|name| !name.is_empty()).collect();
-    let name = names.first().copied();
-    let model = match context.choose_any(names).await? {
+    let both: Vec<&str> = named.into_iter().chain(found.model()).filter(|name| !name.is_empty()).collect();
+    let name = both.first().copied();
+    let model = match context.choose_any(both).await? {
         Chosen::Own(model) => model,
         Chosen::Foreign(foreign) => {
             asker.check_names(&foreign.names(context), name)?;

@@ -28,17 +28,17 @@ pub(super) struct Row {
 }
 
 fn looks<H: Handler<T, Arc<Context>>, T: 'static>(path: &'static str, says: &'static str, handler: H) -> Row {
-    let handler = get(handler).fallback(|at: OriginalUri| wrong_method(at, "GET, HEAD, OPTIONS"));
+    let handler = get(handler).fallback(|at: OriginalUri| async move { wrong_method(&at, "GET, HEAD, OPTIONS") });
     Row { path, verb: "get", says, handler }
 }
 
 /// Also what only needs more room for its question than a query has.
 fn posts<H: Handler<T, Arc<Context>>, T: 'static>(path: &'static str, says: &'static str, handler: H) -> Row {
-    let handler = post(handler).fallback(|at: OriginalUri| wrong_method(at, "POST, OPTIONS"));
+    let handler = post(handler).fallback(|at: OriginalUri| async move { wrong_method(&at, "POST, OPTIONS") });
     Row { path, verb: "post", says, handler }
 }
 
-async fn wrong_method(OriginalUri(uri): OriginalUri, allow: &'static str) -> Refused {
+fn wrong_method(OriginalUri(uri): &OriginalUri, allow: &'static str) -> Refused {
     Refused(Failure::MethodNotAllowed { path: uri.path().to_owned(), allow })
 }
 
@@ -92,7 +92,7 @@ async fn openapi(_: Shared) -> Json<Value> {
     Json(document())
 }
 
-/// The table, and the paths that models answer, as OpenAPI has it.
+/// The table, and the paths that models answer, as `OpenAPI` has it.
 fn document() -> Value {
     let ours = table();
     let ours =

@@ -38,9 +38,9 @@ async fn bytes_behind_a_request_do_not_hide_that_its_client_has_gone() {
             let pool = Pool::of(&engine);
             let server = Server::start(&pool, |_| {}).await;
             engine.hangs_after(&[]);
-            let mut served = Some(sends(&server, &(request() + behind)).await);
+            let mut one = Some(sends(&server, &(request() + behind)).await);
             engine.heard().await;
-            goes(&mut served, way).await;
+            goes(&mut one, way).await;
             engine.closed().await;
             assert_eq!(engine.leases().await, 0, "{behind:?} {way:?}");
 

@@ -200,12 +200,12 @@ mod tests {
         let bare_lf = ["GET / HTTP/1.1\n\n", "GET / HTTP/1.1\r\nHost: x\n\r\n", "GET / HTTP/1.1\r\n\n"];
         let chunk_lf = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\n";
         let padded = |length: &str| format!("POST / HTTP/1.1\r\nContent-Length:{length}\r\n\r\n");
-        let sized = |size: &str| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\n");
+        let chunked = |size: &str| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\n");
         let (spaces, zeros) = (" ".repeat(50), "0".repeat(64));
         let lengths =
             [format!("{spaces}40"), format!("{zeros}40"), " 4x".into(), " ".into(), " 4, 4".into(), "+4".into()];
         let sizes = [format!("{zeros}4"), String::new(), "x".into(), "f".repeat(17)];
-        let unread: Vec<String> = lengths.iter().map(|l| padded(l)).chain(sizes.iter().map(|s| sized(s))).collect();
+        let unread: Vec<String> = lengths.iter().map(|l| padded(l)).chain(sizes.iter().map(|s| chunked(s))).collect();
         for text in [both, other, chunk_lf].into_iter().chain(bare_lf).chain(unread.iter().map(String::as_str)) {
             for before in ["", PLAIN] {
                 let spoilt = inspected(&format!("{before}{text}"), 7);
