@@ -121,7 +121,7 @@ impl Changes {
             start: [listen, tls],
         });
         compare!(self, "capacity.", (&old.capacity, new.capacity): Capacity {
-            start: [budget, reserve, shape, allow_ram_spillover, on_cpu_fallback],
+            start: [budget, reserve, shape, allow_ram_spillover, on_cpu_fallback, reclaim_within],
         });
         compare!(self, "session_state.", (&old.session_state, new.session_state): SessionStateSettings {
             start: [disk],

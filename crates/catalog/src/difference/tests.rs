@@ -144,6 +144,7 @@ const CONFIG: [(&str, &str, Effect); 58] = [
     ("capacity.shape", "[capacity]\nshape = \"unified\"", Effect::Start),
     ("capacity.allow_ram_spillover", "[capacity]\nallow_ram_spillover = \"off\"", Effect::Start),
     ("capacity.on_cpu_fallback", "[capacity]\non_cpu_fallback = \"warn\"", Effect::Start),
+    ("capacity.reclaim_within", "[capacity]\nreclaim_within = \"1s\"", Effect::Start),
     ("device", "[[device]]\nid = \"GPU-0\"\ntotal = \"2GiB\"", Effect::Start),
     ("pool.policy", "[pool]\npolicy = \"lru\"", Effect::Live),
     ("pool.max_wait", "[pool]\nmax_wait = \"1s\"", Effect::Live),
