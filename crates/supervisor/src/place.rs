@@ -43,7 +43,8 @@ impl Place {
     /// A socket of its own, or a port that is free now; should somebody else take that, the engine says so.
     pub(crate) fn pick_endpoint(&self, transport: Transport) -> io::Result<Endpoint> {
         Ok(match transport {
-            Transport::Unix => Endpoint::Unix(self.folder.join("sock")),
+            // llama-server takes a host for a socket by the end of its name.
+            Transport::Unix => Endpoint::Unix(self.folder.join("e.sock")),
             Transport::Tcp => Endpoint::Tcp(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port()),
         })
     }
@@ -81,7 +82,7 @@ mod tests {
         let run = tempfile::tempdir().expect("a temporary directory");
         let place = Place::make(run.path(), Spawn(u64::MAX)).expect("writable");
         let Ok(Endpoint::Unix(socket)) = place.pick_endpoint(Transport::Unix) else { panic!("a socket") };
-        assert_eq!(socket.parent(), Some(place.folder()));
+        assert_eq!((socket.parent(), socket.extension()), (Some(place.folder()), Some("sock".as_ref())));
         let name = socket.strip_prefix(run.path()).expect("below");
         assert!(name.as_os_str().len() < 32, "the room that is kept for it");
         assert_eq!(fs::metadata(place.folder()).expect("made").permissions().mode() & 0o777, 0o700);

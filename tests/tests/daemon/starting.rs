@@ -220,7 +220,7 @@ async fn an_engine_that_knows_only_ports_is_served_over_one() {
 #[tokio::test]
 async fn the_line_of_a_launch_has_exactly_the_members_that_harnesses_read() {
     let mut house = House::new();
-    house.fake_with("a", &Behaviour::default(), "slots = 2\ncontext = 1024\nkv_type = \"q8_0\"\n");
+    house.fake_with("a", &Behaviour::default(), "declared = \"100MiB\"\nslots = 2\nkv_type = \"q8_0\"\n");
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
     let log = daemon.log();
@@ -236,8 +236,8 @@ async fn the_line_of_a_launch_has_exactly_the_members_that_harnesses_read() {
         "program": program,
         "model": "a",
         "backend": "cpu",
-        "contextPerSlot": 1024,
-        "contextTotal": 2048,
+        "contextPerSlot": 512,
+        "contextTotal": 1024,
         "slots": 2,
         "kvCacheType": "q8_0",
         "devices": [],
