@@ -134,7 +134,7 @@ fn what_an_engine_is_started_with_makes_a_new_launch_and_what_it_may_be_asked_is
 }
 
 /// Every key of the configuration, with a text in which it says something else than its default, and when that counts.
-const CONFIG: [(&str, &str, Effect); 58] = [
+const CONFIG: [(&str, &str, Effect); 59] = [
     ("server.hosts", "[server]\nhosts = [\"h\"]", Effect::Live),
     ("server.origins", "[server]\norigins = [\"https://h\"]", Effect::Live),
     ("server.watch", "[server]\nwatch = true", Effect::Live),
