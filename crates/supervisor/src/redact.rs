@@ -12,25 +12,25 @@ const MASK: &[u8] = b"[redacted]";
 const MIN_TOKEN: usize = 13;
 /// What a value follows, in lower case.
 const LABELS: [(&[u8], Told); 19] = [
-    (b"bearer", Told::ByLabel),
-    (b"api_key", Told::ByLabel),
-    (b"api-key", Told::ByLabel),
-    (b"apikey", Told::ByLabel),
-    (b"api_token", Told::ByLabel),
-    (b"api-token", Told::ByLabel),
-    (b"hf_token", Told::ByLabel),
-    (b"hf-token", Told::ByLabel),
-    (b"auth_token", Told::ByLabel),
-    (b"auth-token", Told::ByLabel),
-    (b"access_token", Told::ByLabel),
-    (b"access-token", Told::ByLabel),
-    (b"private_key", Told::ByLabel),
-    (b"private-key", Told::ByLabel),
-    (b"password", Told::BySign),
-    (b"passwd", Told::BySign),
-    (b"secret", Told::BySign),
-    (b"authorization", Told::BySign),
-    (b"token", Told::BySignAndLength),
+    (b"bearer", Told::Label),
+    (b"api_key", Told::Label),
+    (b"api-key", Told::Label),
+    (b"apikey", Told::Label),
+    (b"api_token", Told::Label),
+    (b"api-token", Told::Label),
+    (b"hf_token", Told::Label),
+    (b"hf-token", Told::Label),
+    (b"auth_token", Told::Label),
+    (b"auth-token", Told::Label),
+    (b"access_token", Told::Label),
+    (b"access-token", Told::Label),
+    (b"private_key", Told::Label),
+    (b"private-key", Told::Label),
+    (b"password", Told::Sign),
+    (b"passwd", Told::Sign),
+    (b"secret", Told::Sign),
+    (b"authorization", Told::Sign),
+    (b"token", Told::SignAndLength),
 ];
 /// Schemes of authorization, in lower case: the value comes after.
 const SCHEMES: [&[u8]; 3] = [b"bearer", b"basic", b"token"];
@@ -41,11 +41,11 @@ const PREFIXES: [&[u8]; 6] = [b"hf_", b"sk-", b"sk_", b"ghp_", b"gho_", b"github
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     /// Whatever stands between.
-    ByLabel,
+    Label,
     /// After `=` or `:`, and as the value of an option. In a sentence it is a word.
-    BySign,
+    Sign,
     /// The same, when it is long: engines number and show tokens of their own.
-    BySignAndLength,
+    SignAndLength,
 }
 
 /// The line without its secrets.
@@ -84,10 +84,8 @@ pub(crate) fn is_safe_cut(before: &[u8]) -> bool {
 /// Where the secret is that the word at `at` is or tells of.
 fn secret_at(line: &[u8], at: usize) -> Option<(usize, usize)> {
     let rest = &line[at..];
-    if PREFIXES.iter().any(|prefix| rest.starts_with(prefix)) {
-        if length_of(rest, is_of_name) >= MIN_TOKEN {
-            return Some((at, at + length_of(rest, is_of_token)));
-        }
+    if PREFIXES.iter().any(|prefix| rest.starts_with(prefix)) && length_of(rest, is_of_name) >= MIN_TOKEN {
+        return Some((at, at + length_of(rest, is_of_token)));
     }
     let begins = |label: &[u8]| rest.get(..label.len()).is_some_and(|word| word.eq_ignore_ascii_case(label));
     let (label, told) = LABELS.iter().find(|(label, _)| begins(label))?;
@@ -100,11 +98,11 @@ fn secret_at(line: &[u8], at: usize) -> Option<(usize, usize)> {
     }
     let is_said = between.iter().any(|byte| matches!(byte, b'=' | b':')) || is_option(line, at);
     let (is_value, least): (fn(u8) -> bool, usize) = match told {
-        Told::ByLabel => (is_of_token, 1),
-        Told::BySign if is_said => (is_of_value, 1),
-        Told::BySignAndLength if is_option(line, at) => (is_of_value, 1),
-        Told::BySignAndLength if is_said => (is_of_value, MIN_TOKEN),
-        Told::BySign | Told::BySignAndLength => return None,
+        Told::Label => (is_of_token, 1),
+        Told::Sign if is_said => (is_of_value, 1),
+        Told::SignAndLength if is_option(line, at) => (is_of_value, 1),
+        Told::SignAndLength if is_said => (is_of_value, MIN_TOKEN),
+        Told::Sign | Told::SignAndLength => return None,
     };
     let scheme = &line[from..from + length_of(&line[from..], is_of_word)];
     if SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
