@@ -10,9 +10,10 @@ use crate::{
 use motorpool_vocab::{Bytes, DeviceId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::time::Duration;
 
 /// `[capacity]`: how much memory is ours.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Capacity {
     /// The bound on everything that engines take (`auto`).
@@ -26,6 +27,23 @@ pub struct Capacity {
     pub allow_ram_spillover: Spillover,
     /// What becomes of an engine that was planned for graphics devices and computes on the processor (`fail`).
     pub on_cpu_fallback: OnCpuFallback,
+    /// From the end of an engine until its cards have to have given its memory back; what is still there then counts as
+    /// others' use (5 s).
+    #[serde(with = "form::SomeTime")]
+    pub reclaim_within: Duration,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self {
+            budget: Budget::default(),
+            reserve: Bytes::ZERO,
+            shape: HostShape::default(),
+            allow_ram_spillover: Spillover::default(),
+            on_cpu_fallback: OnCpuFallback::default(),
+            reclaim_within: Duration::from_secs(5),
+        }
+    }
 }
 
 /// What becomes of an engine that computes on the processor against its plan.

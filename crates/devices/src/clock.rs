@@ -20,6 +20,16 @@ pub fn now() -> Now {
     Now::from_nanos(part(time.tv_sec()).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec())))
 }
 
+/// How many of the ticks in which processor time of processes is counted are one second.
+pub fn cpu_ticks_per_second() -> u64 {
+    // The coarsest of what macOS counts in, so that nothing that computes is taken for idle.
+    if cfg!(target_os = "macos") {
+        return 24_000_000;
+    }
+    let told = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
+    told.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(100)
+}
+
 /// The id that the kernel drew at boot: process ids and start times of another boot mean nothing.
 ///
 /// `root` is `/` but in tests.

@@ -52,7 +52,7 @@ mod tree;
 
 pub use amdgpu::Amdgpu;
 pub use cgroup::{group_members, group_oom_kills, groups_below, observe_oom_kills, own_group};
-pub use clock::{boot_id, now};
+pub use clock::{boot_id, cpu_ticks_per_second, now};
 pub use device::{DeviceKind, DeviceMemory, DeviceReading, DeviceSource, NoFigures};
 pub use device_list::{EngineDevice, parse_device_list, parse_used_devices};
 pub use foreign::{PidSpace, foreign_ram, tenants};

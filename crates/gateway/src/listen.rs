@@ -274,12 +274,17 @@ async fn accept(listener: &Listener) -> io::Result<Option<Taken>> {
         }
         Listener::Control(listener) => {
             let (stream, _) = listener.accept().await?;
-            let peer = stream.peer_cred()?.uid();
-            if peer == nix::unistd::geteuid().as_raw() {
-                return Ok(Some(Taken::Unix(stream)));
+            let peer = stream.peer_cred()?;
+            if peer.uid() != nix::unistd::geteuid().as_raw() {
+                tracing::warn!(uid = peer.uid(), "another user's process was refused on the control socket");
+                return Ok(None);
             }
-            tracing::warn!(uid = peer, "another user's process was refused on the control socket");
-            Ok(None)
+            let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
+            if pid.is_some_and(motorpool_supervisor::is_below_us) {
+                tracing::warn!(pid, "a process of an engine was refused on the control socket");
+                return Ok(None);
+            }
+            Ok(Some(Taken::Unix(stream)))
         }
     }
 }

@@ -388,18 +388,27 @@ impl Daemon {
         self.notifier.stopping().await;
         let grace = self.reloader.grace();
         tracing::info!("stopping: running requests have {} s", grace.as_secs());
-        tokio::select! {
-            _ = tokio::time::timeout(grace, async { tokio::join!(self.handle.retire(), self.externals.quiet()) }) => {}
-            () = signals.stop() => tracing::info!("stopping at once"),
-        }
-        tokio::select! {
-            stuck = self.handle.shutdown() => {
-                for key in stuck {
-                    tracing::error!(%key, "cannot be killed");
-                }
+        let in_order = async {
+            let quiet = async { tokio::join!(self.handle.retire(), self.externals.quiet()) };
+            drop(tokio::time::timeout(grace, quiet).await);
+            self.handle.shutdown().await
+        };
+        let ended = tokio::select! {
+            stuck = in_order => Some(stuck),
+            () = signals.stop() => None,
+        };
+        let stuck = if let Some(stuck) = ended {
+            stuck
+        } else {
+            tracing::info!("stopping at once");
+            tokio::select! {
+                stuck = self.handle.kill_all() => stuck,
+                // The keepers end what is left as soon as we are gone.
+                () = signals.stop() => Vec::new(),
             }
-            // The keepers end what is left as soon as we are gone.
-            () = signals.stop() => {}
+        };
+        for key in stuck {
+            tracing::error!(%key, "cannot be killed");
         }
         let _ = self.stop.send(true);
         let _ = fs::remove_file(&self.control);

@@ -38,6 +38,7 @@ pub(crate) fn pool_config(config: &Config, host: Host) -> Result<PoolConfig, Fai
         seed: std::process::id().into(),
         load_slots: settings::load_slots(config.load.parallel)?,
         on_cpu_fallback: host::on_cpu_fallback(config.capacity.on_cpu_fallback),
+        reclaim_within: config.capacity.reclaim_within,
         sessions_kept: match config.session_state.disk {
             Bytes::ZERO => SessionsKept::No(NotKept::SwitchedOff),
             _ => SessionsKept::Yes,

@@ -5,6 +5,7 @@ use crate::{
     Answer, Force, Pool, Refusal, RequestId,
     entry::{EntryId, Phase, Step, Ticket},
     pool::{Mode, Release},
+    session::Slots,
 };
 use motorpool_vocab::{CloseIfIdle, EngineKey, EventKind, Lane, Now, Spawn, StopReason};
 
@@ -197,15 +198,31 @@ impl Pool {
         }
     }
 
-    /// When the pool closes: what finished is stopped, and when nothing is left, who asked is told.
+    /// Somebody has no time: nothing is written, and nobody is asked to end who can be killed.
+    pub(crate) fn on_kill_all(&mut self, now: Now, id: RequestId) {
+        for serving in self.entries.values_mut().filter_map(|entry| entry.serving_mut()) {
+            serving.slots = Slots::default();
+        }
+        self.on_shutdown(now, id);
+        for spawn in self.teardowns.keys().copied().collect::<Vec<_>>() {
+            self.kill(now, spawn);
+        }
+    }
+
+    /// When the pool closes: what finished is stopped, as are loads that nobody waits for, and when nothing is left, who
+    /// asked is told.
     pub(crate) fn settle_closing(&mut self, now: Now) {
         if !self.is_closing() {
             return;
         }
         for entry in self.by_spawn.values().copied().collect::<Vec<_>>() {
             let target = &self.entries[entry];
-            let finished = target.serving().is_some_and(|s| s.gate.granted() == 0) && target.queue.is_empty();
-            if finished {
+            let has_ended = match &target.phase {
+                Phase::Ready(serving) => serving.gate.granted() == 0,
+                Phase::Starting(_) | Phase::Proving(_) => true,
+                _ => false,
+            };
+            if has_ended && target.queue.is_empty() {
                 self.tear_down(now, entry, StopReason::Shutdown);
             }
         }

@@ -245,6 +245,7 @@ pub(crate) enum Step {
     Writing {
         until: Now,
         left: BTreeSet<u32>,
+        then: Next,
     },
     Polite {
         kill_at: Now,
@@ -253,6 +254,14 @@ pub(crate) enum Step {
         stuck_at: Now,
     },
     Stuck,
+}
+
+/// What becomes of a child once its slots are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Polite,
+    /// It served when its stop began.
+    Kill,
 }
 
 /// Whether a child served before it ended.

@@ -232,8 +232,13 @@ pub enum Input {
         /// The request.
         id: RequestId,
     },
-    /// End everything now; answered by `Reply` when all is gone.
+    /// End everything now, contexts of idle sessions saved; answered by `Reply` when all is gone.
     Shutdown {
+        /// The request.
+        id: RequestId,
+    },
+    /// The same, and nothing is waited for: what runs, and what was asked to end already, is killed.
+    KillAll {
         /// The request.
         id: RequestId,
     },

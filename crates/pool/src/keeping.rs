@@ -11,8 +11,9 @@
 //!
 //! * K1: a slot is written for the session that it was given to last, once after each of its leases, and never while one
 //!   is in it.
-//! * K2: a stop waits for what of its child is being written, and no longer than for a polite stop. An engine that is
-//!   stopped because it does not serve is asked for nothing.
+//! * K2: a stop waits for what of its child is being written, and no longer than for a polite stop; so does one that cuts
+//!   leases, for the sessions that have none. An engine that is stopped because it does not serve is asked for nothing, nor
+//!   is any when everything is killed.
 //! * K3: a session that comes to a slot that does not hold its context has it read back first, inside its lease: what goes
 //!   wrong there costs its prompt anew, never the request.
 //!
@@ -20,7 +21,7 @@
 //! of no use to the session that the slot was given to, and costs it its prompt.
 use crate::{
     Action, Facts, KeepAlive, Pool,
-    entry::{EntryId, Step},
+    entry::{EntryId, Next, Step},
     session::{Came, Given},
 };
 use motorpool_catalog::{Capability, Manifest, Model, SessionState};
@@ -144,12 +145,11 @@ impl Pool {
         }
     }
 
-    /// What is written, or being written, before an idle child is asked to end: its slots.
+    /// What is written, or being written, before a child is told to end: slots of sessions that have no lease.
     pub(crate) fn write_last(&mut self, entry: EntryId, reason: StopReason) -> BTreeSet<u32> {
         let Some(serving) = self.entries[entry].serving() else { return BTreeSet::new() };
         let answers = !matches!(reason, StopReason::Health | StopReason::CpuFallback) && !serving.health.is_barred();
-        // One that still serves is killed at once.
-        if !answers || serving.gate.granted() > 0 || !self.keeps_sessions_of(serving.spawn) {
+        if !answers || !self.keeps_sessions_of(serving.spawn) {
             return BTreeSet::new();
         }
         let unwritten: Vec<u32> = serving.slots.unwritten().map(|(slot, _)| slot).collect();
@@ -168,17 +168,22 @@ impl Pool {
         if let Step::Writing { left, .. } = &mut teardown.step {
             left.remove(&slot);
             if left.is_empty() {
-                self.stop_politely(now, spawn);
+                self.has_written(now, spawn);
             }
         }
     }
 
-    /// Nothing is waited for any more before this child is asked to end.
-    pub(crate) fn stop_politely(&mut self, now: Now, spawn: Spawn) {
+    /// Nothing is waited for any more before this child is told to end.
+    pub(crate) fn has_written(&mut self, now: Now, spawn: Spawn) {
         let kill_at = now.after(self.config.polite_within);
-        if let Some(teardown) = self.teardowns.get_mut(&spawn) {
-            teardown.step = Step::Polite { kill_at };
-            self.act(Action::StopPolitely { spawn });
+        let Some(teardown) = self.teardowns.get_mut(&spawn) else { return };
+        match teardown.step {
+            Step::Writing { then: Next::Polite, .. } => {
+                teardown.step = Step::Polite { kill_at };
+                self.act(Action::StopPolitely { spawn });
+            }
+            Step::Writing { then: Next::Kill, .. } => self.kill(now, spawn),
+            Step::Polite { .. } | Step::Killed { .. } | Step::Stuck => {}
         }
     }
 

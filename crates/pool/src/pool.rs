@@ -230,6 +230,7 @@ impl Pool {
             Input::Admit { model } => self.on_admit(now, &model),
             Input::ReleaseIdle { id } => self.on_release_idle(now, id),
             Input::Shutdown { id } => self.on_shutdown(now, id),
+            Input::KillAll { id } => self.on_kill_all(now, id),
             Input::Retire { id } => self.on_retire(now, id),
             Input::Consider { id, prospects } => {
                 let outlook = self.outlook(now, prospects);
@@ -371,6 +372,11 @@ impl Pool {
     /// The manifest of the engine with this name, of the catalog that counts now.
     pub fn manifest(&self, engine: &str) -> Option<&Arc<Manifest>> {
         self.catalog.manifest(engine)
+    }
+
+    /// How long memory of a child that is gone is waited for.
+    pub fn reclaim_within(&self) -> Duration {
+        self.config.reclaim_within
     }
 
     pub(crate) fn is_closing(&self) -> bool {

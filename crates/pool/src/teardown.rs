@@ -4,13 +4,13 @@
 //! devices agree (`reclaim.rs`).
 use crate::{
     Action, Answer, Exit, Launch, Pool, RequestId, StartFault,
-    entry::{EntryId, EverReady, Phase, Step, Teardown},
+    entry::{EntryId, EverReady, Next, Phase, Step, Teardown},
 };
 use motorpool_vocab::{EngineKey, EventKind, ExitRecord, FailureClass, Now, PlanRecord, Spawn, StopReason};
 
 impl Pool {
-    /// Out of routing and told to end. A loading child, or one that still serves, is killed at once: nobody waits for
-    /// the first, and llama-server never ends politely while a client is connected.
+    /// Out of routing and told to end. A loading child is killed at once, as nobody waits for it; one that still serves as
+    /// soon as what it holds of idle sessions is written, as llama-server never ends politely while a client is connected.
     pub(crate) fn tear_down(&mut self, now: Now, entry: EntryId, reason: StopReason) {
         let left = self.write_last(entry, reason);
         let target = &self.entries[entry];
@@ -24,8 +24,9 @@ impl Pool {
                 let until = now.after(self.config.polite_within);
                 let step = match (s.gate.granted(), left.is_empty()) {
                     (0, true) => polite,
-                    (0, false) => Step::Writing { until, left },
-                    (1.., _) => killed,
+                    (1.., true) => killed,
+                    (0, false) => Step::Writing { until, left, then: Next::Polite },
+                    (1.., false) => Step::Writing { until, left, then: Next::Kill },
                 };
                 let askers = s.drain.askers.keys().copied().collect();
                 (s.spawn, s.pid, s.ordered_at, EverReady::Yes, step, askers)
@@ -73,16 +74,22 @@ impl Pool {
     pub(crate) fn on_due_teardowns(&mut self, now: Now) {
         let spawns: Vec<_> = self.teardowns.keys().copied().collect();
         for spawn in spawns {
-            let Some(teardown) = self.teardowns.get_mut(&spawn) else { continue };
+            let Some(teardown) = self.teardowns.get(&spawn) else { continue };
             match teardown.step {
-                Step::Writing { until, .. } if until <= now => self.stop_politely(now, spawn),
-                Step::Polite { kill_at } if kill_at <= now => {
-                    teardown.step = Step::Killed { stuck_at: now.after(self.config.kill_within) };
-                    self.act(Action::Kill { spawn });
-                }
+                Step::Writing { until, .. } if until <= now => self.has_written(now, spawn),
+                Step::Polite { kill_at } if kill_at <= now => self.kill(now, spawn),
                 Step::Killed { stuck_at } if stuck_at <= now => self.give_up_as_stuck(now, spawn),
                 Step::Writing { .. } | Step::Polite { .. } | Step::Killed { .. } | Step::Stuck => {}
             }
+        }
+    }
+
+    /// One that was asked to end, or was about to be, is killed instead.
+    pub(crate) fn kill(&mut self, now: Now, spawn: Spawn) {
+        let Some(teardown) = self.teardowns.get_mut(&spawn) else { return };
+        if matches!(teardown.step, Step::Writing { .. } | Step::Polite { .. }) {
+            teardown.step = Step::Killed { stuck_at: now.after(self.config.kill_within) };
+            self.act(Action::Kill { spawn });
         }
     }
 

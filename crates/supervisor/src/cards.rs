@@ -99,17 +99,19 @@ impl Cards {
     ) -> BTreeMap<DeviceId, CardSight> {
         let devices = sighted.devices();
         self.learn_space(&devices, ours);
-        let gpus = self.graphics.gpus(None);
-        let reading_of = |id: &DeviceId| {
-            let gpu = gpus.iter().find(|gpu| gpu.is_called(id))?;
-            devices.iter().find(|reading| reading.id == gpu.id)
-        };
         let sight = |id: &DeviceId| {
-            let reading = reading_of(id);
+            let reading = self.reading_of(id, &devices);
             let shown = reading.and_then(|reading| self.by_process(reading, (ours, names)));
             (id.clone(), sight(reading, shown, (ours, names)))
         };
         self.ids.iter().map(sight).collect()
+    }
+
+    /// What was said of the card that is called so.
+    pub(crate) fn reading_of<'a>(&self, id: &DeviceId, devices: &'a [DeviceReading]) -> Option<&'a DeviceReading> {
+        let gpus = self.graphics.gpus(None);
+        let gpu = gpus.iter().find(|gpu| gpu.is_called(id))?;
+        devices.iter().find(|reading| reading.id == gpu.id)
     }
 
     /// Whose device an engine calls `place`.

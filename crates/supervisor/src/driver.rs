@@ -16,20 +16,20 @@ use crate::{
     looks::Looks,
     meter::{Meter, Report, Watched},
     order::{log_launch, order_of},
+    place::Place,
     probe::Question,
     pulse::Pulse,
     shell::post,
     state_files::{Folder, StateFiles},
     vigil::{ProbeTimes, Vigil},
 };
-use motorpool_catalog::{Manifest, Model, StopSignal, Transport};
+use motorpool_catalog::{Manifest, Model, StopSignal};
 use motorpool_pool::{Build, Exit, Facts, Input, Launch, NotKept, Probe, Probed, SessionsKept, StartFault};
-use motorpool_vocab::{Endpoint, EngineKey, FailureClass, Spawn};
+use motorpool_vocab::{EngineKey, FailureClass, Spawn};
 use std::{
     collections::{BTreeSet, HashMap},
     ffi::OsString,
     io,
-    net::{Ipv4Addr, TcpListener},
     path::PathBuf,
     pin::pin,
     sync::Arc,
@@ -37,14 +37,17 @@ use std::{
 };
 use tokio::{
     sync::{Notify, mpsc, oneshot},
-    task::spawn_blocking,
-    time::{Instant, MissedTickBehavior, interval},
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 
 /// The loop hears of life so often at most, whatever an engine prints.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// How often growth of memory, I/O and processor time is looked for.
 const PULSE_EVERY: Duration = Duration::from_secs(2);
+
+/// How often an engine is looked for that outlives its driver and its own death.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// What all drivers and checks share.
 #[derive(Debug)]
@@ -146,20 +149,30 @@ impl Driver {
         &self.launch.key
     }
 
-    /// The whole life of the child. Its end is told even when this breaks off; dropping the engine killed it then.
+    /// The whole life of the child. Its end is told even when this breaks off; dropping the engine has it killed then,
+    /// and its end is told when nothing of it is found any more.
     pub(crate) async fn run(mut self, log: PathBuf) {
-        let mut report = GoneOnDrop { inbox: self.inbox.clone(), spawn: self.spawn, exit: None };
-        report.exit = Some(self.live(log).await);
+        let (spawn, inbox, workshop) = (self.spawn, self.inbox.clone(), Arc::clone(&self.workshop));
+        let life = tokio::spawn(async move { self.live(log).await });
+        let sweep = move || workshop.launcher.settle_one(spawn);
+        let exit = end_of(spawn, life, sweep).await;
+        post(&inbox, Input::Gone { spawn, exit });
     }
 
     async fn live(&mut self, log: PathBuf) -> Exit {
         let manifest = Arc::clone(&self.launch.manifest);
-        let endpoint = match self.pick_endpoint(&manifest) {
+        let place = match Place::make(&self.workshop.run, self.spawn) {
+            Ok(place) => place,
+            Err(error) => {
+                return failed_launch(FailureClass::Unknown, format!("cannot make a folder for its socket: {error}"));
+            }
+        };
+        let endpoint = match place.pick_endpoint(manifest.transport) {
             Ok(endpoint) => endpoint,
             Err(error) => return failed_launch(FailureClass::BindFailed, format!("no port is free: {error}")),
         };
         let folder = self.open_folder().await;
-        let mut order = order_of((self.spawn, &self.launch), &self.workshop, (&manifest, &endpoint, folder.as_deref()));
+        let mut order = order_of((&place, &self.launch), &self.workshop, (&manifest, &endpoint, folder.as_deref()));
         order.log = Some(log);
         let kills = oom_kills().await;
         let mut engine = match self.workshop.launcher.launch(order).await {
@@ -189,14 +202,6 @@ impl Driver {
         // Of two counts of before its death, the later one.
         let before = kills.max(self.workshop.meter.kills_before_now());
         with_oom_kills(exit_of(pid, gone, self.told, &manifest), own, (before, oom_kills().await))
-    }
-
-    /// A socket of its own, or a port that is free now; should somebody else take that, the engine says so.
-    fn pick_endpoint(&self, manifest: &Manifest) -> io::Result<Endpoint> {
-        Ok(match manifest.transport {
-            Transport::Unix => Endpoint::Unix(self.workshop.run.join(format!("e{}.sock", self.spawn))),
-            Transport::Tcp => Endpoint::Tcp(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port()),
-        })
     }
 
     /// Where it keeps contexts of its sessions, if it does.
@@ -263,7 +268,7 @@ impl Driver {
                     }
                 },
                 _ = looks.tick() => {
-                    if pulse.has_changed().await {
+                    if pulse.is_felt().await {
                         self.progress(self.mapped(&pulse));
                     }
                 }
@@ -423,18 +428,22 @@ fn with_verdict(mut gone: Gone, verdict: String) -> Gone {
     gone
 }
 
-/// Tells the loop of the end, once.
-struct GoneOnDrop {
-    inbox: mpsc::WeakUnboundedSender<Post>,
-    spawn: Spawn,
-    exit: Option<Exit>,
-}
-
-impl Drop for GoneOnDrop {
-    fn drop(&mut self) {
-        let broke_off = || failed_launch(FailureClass::Unknown, "its driver broke off".into());
-        post(&self.inbox, Input::Gone { spawn: self.spawn, exit: self.exit.take().unwrap_or_else(broke_off) });
+/// How a child ended. Where its driver broke off, that is known once `sweep` finds nothing of it.
+async fn end_of(spawn: Spawn, life: JoinHandle<Exit>, sweep: impl Fn() -> Vec<u32> + Clone + Send + 'static) -> Exit {
+    let error = match life.await {
+        Ok(exit) => return exit,
+        Err(error) => error,
+    };
+    tracing::error!(%spawn, %error, "the driver of an engine broke off: the engine is killed");
+    loop {
+        match spawn_blocking(sweep.clone()).await {
+            Ok(pids) if pids.is_empty() => break,
+            Ok(pids) => tracing::error!(%spawn, ?pids, "an engine without a driver cannot be killed"),
+            Err(error) => tracing::error!(%spawn, %error, "an engine without a driver is not found"),
+        }
+        sleep(SWEEP_EVERY).await;
     }
+    failed_launch(FailureClass::Unknown, "its driver broke off".into())
 }
 
 fn politely(manifest: &Manifest) -> Polite {
@@ -449,7 +458,22 @@ fn politely(manifest: &Manifest) -> Polite {
 
 #[cfg(test)]
 mod tests {
-    use super::share_of;
+    use super::*;
+    use parking_lot::Mutex;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_child_whose_driver_broke_off_is_gone_once_nothing_of_it_is_found() {
+        let life = tokio::spawn(async { panic!("a defect") });
+        let found = Arc::new(Mutex::new(vec![vec![], vec![7], vec![7, 8]]));
+        let sweeps = Arc::clone(&found);
+        let exit = end_of(Spawn(1), life, move || sweeps.lock().pop().expect("no more than needed")).await;
+        assert!(found.lock().is_empty(), "it was looked for until nothing was found");
+        assert_eq!(exit.class, Some(FailureClass::Unknown));
+        let lived = Exit { code: Some(3), ..Exit::default() };
+        let life = tokio::spawn(async move { lived });
+        let exit = end_of(Spawn(1), life, || panic!("its keeper has reaped it")).await;
+        assert_eq!(exit.code, Some(3));
+    }
 
     #[test]
     fn what_is_mapped_is_never_all_of_a_load() {

@@ -11,7 +11,7 @@ use crate::{
     launch::{Blocked, Heard, Kept},
     nonce::Nonce,
     protocol::{Gone, Launch, Polite, ProcessId},
-    settle::{Leftover, settle},
+    settle::{Leftover, Settled, settle, settle_one},
 };
 use motorpool_devices::{ReadingError, boot_id, own_group};
 use motorpool_vocab::{Claim, EngineKey, Spawn};
@@ -105,7 +105,26 @@ impl Launcher {
     /// Ends what an earlier supervisor left: after this nothing of it lives but what is returned. Blocks for as long
     /// as dying takes.
     pub fn settle(&self) -> Result<Vec<Leftover>, JournalError> {
+        let Settled { left, unwritten, .. } = self.settle_all();
+        unwritten.map_or(Ok(left), Err)
+    }
+
+    /// The same, with all that is to be told of it.
+    pub(crate) fn settle_all(&self) -> Settled {
         settle(&self.journal, &self.boot, SETTLE_WITHIN)
+    }
+
+    /// Ends what is left of one engine of ours that nobody looks after any more. Its processes that could not be ended.
+    /// Blocks for as long as dying takes.
+    pub fn settle_one(&self, spawn: Spawn) -> Vec<u32> {
+        let mut settled = Settled::default();
+        let of_it = self.journal.unsettled().into_iter().filter(|one| one.intent.spawn == spawn.0);
+        of_it.for_each(|one| settle_one(&self.journal, (one, &self.boot), SETTLE_WITHIN, &mut settled));
+        if let Some(error) = settled.unwritten {
+            // The next supervisor looks for it, finds nothing, and writes it then.
+            tracing::error!(%error, "the end of an engine is not written down");
+        }
+        settled.left.into_iter().flat_map(|left| left.pids).collect()
     }
 
     /// The first number that was never given to an engine.

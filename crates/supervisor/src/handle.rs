@@ -28,7 +28,7 @@ use motorpool_vocab::{
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -143,6 +143,11 @@ impl Shared {
     /// A word to the loop took so long.
     pub(crate) fn lagged(&self, lag: Duration) {
         self.tally.lock().lagged(lag);
+    }
+
+    /// Where all logs are.
+    pub(crate) fn logs(&self) -> &Path {
+        &self.logs
     }
 
     /// The log of `key`.
@@ -325,6 +330,12 @@ impl PoolHandle {
     pub async fn shutdown(&self) -> Vec<EngineKey> {
         let id = self.number();
         self.end_with(id, Input::Shutdown { id }).await
+    }
+
+    /// The same without waiting for anything: contexts of sessions are not saved, nobody is asked to end.
+    pub async fn kill_all(&self) -> Vec<EngineKey> {
+        let id = self.number();
+        self.end_with(id, Input::KillAll { id }).await
     }
 
     /// Takes nothing new, lets everything finish, ends; the keys of what could not be killed.

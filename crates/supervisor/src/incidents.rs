@@ -3,13 +3,11 @@
 //! A line of an incident is that of the exit, with its time, its last words and how it was launched. The file is bounded
 //! as logs are; what the disk does not take is lost, and so is nothing else. Last words may hold secrets that somebody
 //! gave as arguments: whatever looks like one is blotted out.
-use crate::rotate::LogFile;
+use crate::{redact::redacted, rotate::LogFile};
 use motorpool_vocab::{EngineKey, ExitRecord, FailureClass};
-use regex::Regex;
 use serde::Serialize;
 use std::{
     path::PathBuf,
-    sync::LazyLock,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -82,7 +80,7 @@ impl Incidents {
         let line = line_of(SystemTime::now(), exit, record);
         let path = self.path.clone();
         tokio::task::spawn_blocking(move || {
-            let written = LogFile::open(&path).and_then(|mut file| file.append(line.as_bytes()));
+            let written = LogFile::open_undated(&path).and_then(|mut file| file.append(line.as_bytes()));
             if let Err(error) = written {
                 tracing::warn!(path = %path.display(), %error, "an incident is not written down");
             }
@@ -110,15 +108,9 @@ fn line_of(now: SystemTime, exit: &ExitLine, record: &ExitRecord) -> String {
     serde_json::to_string(&incident).expect("plain values are JSON") + "\n"
 }
 
-/// `line` without what looks like a key or a token.
+/// `line` without its secrets.
 pub(crate) fn blotted(line: &str) -> String {
-    static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
-        let names = "api[-_]?key|token|secret|password|authorization";
-        let given = format!(r#"--[a-z-]*(?:{names})[= ]|(?:{names})["']?\s*[=:]\s*["']?(?:bearer\s+)?"#);
-        let known = r"\b(?:hf|sk|ghp)[-_][A-Za-z0-9_-]{8,}";
-        Regex::new(&format!(r#"(?i)({given})[^\s"',]+|{known}"#)).expect("a constant")
-    });
-    SECRETS.replace_all(line, "$1[redacted]").into_owned()
+    String::from_utf8_lossy(&redacted(line.as_bytes())).into_owned()
 }
 
 #[cfg(test)]

@@ -300,11 +300,11 @@ fn line_of(record: &Record) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::{collection::vec, prelude::*};
 
-    fn intent(spawn: u64) -> Intent {
+    pub(crate) fn intent(spawn: u64) -> Intent {
         Intent {
             spawn,
             nonce: format!("{spawn:032x}"),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     /// The disk takes nothing more, until that is undone.
-    fn fill_disk(path: &Path, journal: &Journal) {
+    pub(crate) fn fill_disk(path: &Path, journal: &Journal) {
         journal.inner.lock().file = File::options().write(true).open("/dev/full").expect("Linux");
         // In the way of a new one.
         fs::create_dir(path.with_extension("new")).expect("made");

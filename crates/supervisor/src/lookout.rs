@@ -20,9 +20,9 @@ use crate::{
     servers::{LocalServer, Servers},
     shell::post,
 };
-use motorpool_devices::{Gpu, Graphics, now, processes};
+use motorpool_devices::{DeviceReading, Gpu, Graphics, now, processes};
 use motorpool_pool::{Host, Input};
-use motorpool_vocab::Spawn;
+use motorpool_vocab::{DeviceId, Spawn};
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, fmt, future::pending, path::Path, sync::Arc};
 use tokio::{
@@ -151,6 +151,14 @@ impl Lookout {
     /// Looks again, beginning after this.
     pub(crate) fn look(&self) {
         self.nudge.notify_one();
+    }
+
+    /// What drivers say of these cards now. One that nobody tells of is left out.
+    pub(crate) async fn readings(&self, ids: impl Iterator<Item = &DeviceId>) -> BTreeMap<DeviceId, DeviceReading> {
+        let Some(drivers) = &self.drivers else { return BTreeMap::new() };
+        let devices = drivers.look().await.devices();
+        let cards = self.cards.lock();
+        ids.filter_map(|id| Some((id.clone(), cards.reading_of(id, &devices)?.clone()))).collect()
     }
 
     /// The devices as `program` names them.

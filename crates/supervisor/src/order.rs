@@ -3,11 +3,12 @@ use crate::{
     EngineOrder, Fence,
     address::{Address, address},
     driver::Workshop,
+    place::Place,
     state_files::Folder,
 };
 use motorpool_catalog::{LaunchValues, Manifest, Sandbox, TcpUse};
 use motorpool_pool::{Launch, Split};
-use motorpool_vocab::{Endpoint, Spawn};
+use motorpool_vocab::Endpoint;
 use serde::Serialize;
 use std::{
     ffi::OsStr,
@@ -16,7 +17,7 @@ use std::{
 
 /// How a child is started that serves there and keeps contexts of its sessions in `folder`.
 pub(crate) fn order_of(
-    (spawn, launch): (Spawn, &Launch),
+    (own, launch): (&Place, &Launch),
     workshop: &Workshop,
     (manifest, endpoint, folder): (&Manifest, &Endpoint, Option<&Folder>),
 ) -> EngineOrder {
@@ -39,18 +40,18 @@ pub(crate) fn order_of(
     let environment = manifest.environment(&parent, &values);
     let temporary =
         environment.iter().find(|(name, _)| name == "TMPDIR").map_or("/tmp".into(), |(_, path)| path.into());
-    let given = [Some(workshop.run.clone()), sessions, Some(temporary)];
+    let given = [Some(own.folder().to_owned()), sessions, Some(temporary)];
     let home = parent("HOME").map(PathBuf::from);
     let fence = manifest.sandbox.as_ref().map(|sandbox| fence(sandbox, endpoint, (given, home.as_deref())));
     let socket = if let Endpoint::Unix(path) = endpoint { Some(path.clone()) } else { None };
     EngineOrder {
-        spawn,
+        spawn: own.spawn(),
         key: key.clone(),
         claim: claim.clone(),
         program: facts.program.clone(),
         args: manifest.command(&values),
         environment: environment.into_iter().map(|(name, value)| (name.into(), value)).collect(),
-        cwd: workshop.run.clone(),
+        cwd: own.folder().to_owned(),
         log: None,
         socket,
         fence,

@@ -1,5 +1,7 @@
-//! A log file that stays bounded: a new one every 10 MiB, the last few kept, and those for a week.
+//! A log file that stays bounded: a new one every 10 MiB and every week, the last few kept, and those for a week.
+//! [`remove_unused`] does the same to logs that nobody opens any more.
 use std::{
+    collections::BTreeSet,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -26,7 +28,22 @@ pub(crate) struct LogFile {
 impl LogFile {
     /// Goes on where an earlier run ended. The folder must be there.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let mut log = Self::open_undated(path)?;
+        log.begin_anew(SystemTime::now())?;
+        Ok(log)
+    }
+
+    /// The same for what is kept until it is too large.
+    pub(crate) fn open_undated(path: &Path) -> io::Result<Self> {
         Self::with_size(path, MAX_SIZE)
+    }
+
+    /// What was begun more than [`MAX_AGE`] ago is a full file now, where the file system knows when that was.
+    fn begin_anew(&mut self, now: SystemTime) -> io::Result<()> {
+        match self.file.metadata()?.created() {
+            Ok(begun) if is_old(begun, now) && self.size > 0 => self.rotate(),
+            _ => Ok(()),
+        }
     }
 
     fn with_size(path: &Path, max_size: u64) -> io::Result<Self> {
@@ -70,13 +87,26 @@ fn numbered(path: &Path, n: u32) -> PathBuf {
 
 /// Removes full files that nobody wrote to for [`MAX_AGE`].
 fn remove_old(path: &Path, now: SystemTime) {
-    for old in (1..=N_KEPT).map(|n| numbered(path, n)) {
-        let changed = fs::metadata(&old).and_then(|metadata| metadata.modified());
-        if changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age > MAX_AGE)) {
-            // It may be gone by now, which is what we want.
-            let _ = fs::remove_file(&old);
-        }
+    (1..=N_KEPT).for_each(|n| remove_if_old(&numbered(path, n), now));
+}
+
+/// Removes every file of `folder` that nobody wrote to for [`MAX_AGE`], but what a living engine may write to.
+pub(crate) fn remove_unused(folder: &Path, living: &BTreeSet<PathBuf>, now: SystemTime) {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
+    files.filter(|path| !living.contains(path)).for_each(|path| remove_if_old(&path, now));
+}
+
+fn remove_if_old(path: &Path, now: SystemTime) {
+    let metadata = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
+    let changed = metadata.and_then(|metadata| metadata.modified().ok());
+    if changed.is_some_and(|changed| is_old(changed, now)) {
+        // It may be gone by now, which is what we want.
+        let _ = fs::remove_file(path);
     }
+}
+
+fn is_old(time: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(time).is_ok_and(|age| age > MAX_AGE)
 }
 
 #[cfg(test)]
@@ -124,5 +154,42 @@ mod tests {
         assert!(numbered(&path, 1).exists());
         remove_old(&path, SystemTime::now() + MAX_AGE + Duration::from_mins(1));
         assert!(!numbered(&path, 1).exists() && path.exists());
+    }
+
+    #[test]
+    fn what_was_begun_a_week_ago_is_full_whatever_its_size() {
+        let (_folder, path, mut log) = log(1 << 20);
+        log.append(b"old\n").expect("writable");
+        log.begin_anew(SystemTime::now()).expect("writable");
+        assert!(!numbered(&path, 1).exists());
+        if fs::metadata(&path).and_then(|metadata| metadata.created()).is_err() {
+            // This file system does not tell.
+            return;
+        }
+        log.begin_anew(SystemTime::now() + MAX_AGE + Duration::from_mins(1)).expect("writable");
+        log.append(b"new\n").expect("writable");
+        assert_eq!(fs::read_to_string(numbered(&path, 1)).expect("there"), "old\n");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "new\n");
+    }
+
+    #[test]
+    fn logs_of_engines_that_are_no_more_go_after_a_week_whatever_their_names() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| folder.path().join(name);
+        for name in ["gone.log", "gone.log.3", "lives.log", "lives.log.1"] {
+            fs::write(path(name), "x").expect("writable");
+        }
+        fs::create_dir(path("folder")).expect("writable");
+        let left = || {
+            let names = fs::read_dir(folder.path()).expect("there").flatten().map(|file| file.file_name());
+            let mut names: Vec<_> = names.map(|name| name.into_string().expect("ASCII")).collect();
+            names.sort();
+            names
+        };
+        let (living, later) = ([path("lives.log")].into(), SystemTime::now() + MAX_AGE + Duration::from_mins(1));
+        remove_unused(folder.path(), &living, SystemTime::now());
+        assert_eq!(left().len(), 5);
+        remove_unused(folder.path(), &living, later);
+        assert_eq!(left(), ["folder", "lives.log"]);
     }
 }

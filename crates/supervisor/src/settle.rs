@@ -15,7 +15,7 @@ use crate::{
 use motorpool_devices::{ProcessFacts, descendants_in, executable, has_environment, observe_process, pids, processes};
 use motorpool_vocab::Spawn;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -41,32 +41,67 @@ pub struct Leftover {
     pub pids: Vec<u32>,
 }
 
-/// Ends every engine that the journal knows no end of, each within `within`; what could not be ended is returned
-/// and stays in the journal. Blocks.
-pub(crate) fn settle(journal: &Journal, boot: &str, within: Duration) -> Result<Vec<Leftover>, JournalError> {
-    let mut left = Vec::new();
-    for Unsettled { intent, born } in journal.unsettled() {
-        let spawn = Spawn(intent.spawn);
-        // Of another boot nothing can live. A nonce that is none was never given to a process by us.
-        let pids = match Nonce::of(&intent.nonce).filter(|_| intent.boot == boot) {
-            None => Vec::new(),
-            Some(nonce) => {
-                let known = born.map(|(_, engine)| (engine, PathBuf::from(&intent.executable)));
-                let group = intent.group.as_ref().and_then(|folder| Cgroup::written_down(Path::new(folder), &nonce));
-                sweep(&Wanted { nonce, known, group }, within)
-            }
-        };
-        if pids.is_empty() {
-            if let Some(socket) = &intent.socket {
-                // Usually gone with its engine; the next start removes it in any case.
-                let _ = std::fs::remove_file(socket);
-            }
-            journal.gone(spawn)?;
-        } else {
-            left.push(Leftover { spawn, key: intent.key, pids });
-        }
+/// What became of the engines that the journal knew no end of.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// What could not be ended. It stays in the journal.
+    pub(crate) left: Vec<Leftover>,
+    /// What is gone and ran since this boot: cards may not have its memory back yet.
+    pub(crate) gone: Vec<Past>,
+    /// The first end that could not be written down. The next supervisor looks for it again.
+    pub(crate) unwritten: Option<JournalError>,
+}
+
+/// An engine of an earlier supervisor that is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// Its first process, once that was there.
+    pub(crate) pid: Option<u32>,
+    /// Bytes that it was charged, by device.
+    pub(crate) held: BTreeMap<String, u64>,
+}
+
+/// Ends every engine that the journal knows no end of, each within `within`, whatever becomes of the others. Blocks.
+pub(crate) fn settle(journal: &Journal, boot: &str, within: Duration) -> Settled {
+    let mut settled = Settled::default();
+    for unsettled in journal.unsettled() {
+        settle_one(journal, (unsettled, boot), within, &mut settled);
     }
-    Ok(left)
+    settled
+}
+
+/// The same with one engine. Blocks.
+pub(crate) fn settle_one(
+    journal: &Journal,
+    (unsettled, boot): (Unsettled, &str),
+    within: Duration,
+    settled: &mut Settled,
+) {
+    let Unsettled { intent, born } = unsettled;
+    let spawn = Spawn(intent.spawn);
+    // Of another boot nothing can live. A nonce that is none was never given to a process by us.
+    let pids = match Nonce::of(&intent.nonce).filter(|_| intent.boot == boot) {
+        None => Vec::new(),
+        Some(nonce) => {
+            let known = born.map(|(_, engine)| (engine, PathBuf::from(&intent.executable)));
+            let group = intent.group.as_ref().and_then(|folder| Cgroup::written_down(Path::new(folder), &nonce));
+            sweep(&Wanted { nonce, known, group }, within)
+        }
+    };
+    if !pids.is_empty() {
+        return settled.left.push(Leftover { spawn, key: intent.key, pids });
+    }
+    if let Some(socket) = &intent.socket {
+        // Usually gone with its engine; the next start removes it in any case.
+        let _ = std::fs::remove_file(socket);
+    }
+    if let Err(error) = journal.gone(spawn) {
+        settled.unwritten.get_or_insert(error);
+    }
+    if intent.boot == boot {
+        let pid = born.map(|(_, engine)| engine.pid);
+        settled.gone.push(Past { pid, held: intent.claim.devices });
+    }
 }
 
 /// Kills what is wanted with all below it, and waits until nothing of it is found. What is left after `within`.
@@ -152,4 +187,41 @@ fn is_program(runs: &Path, program: &Path) -> bool {
 
 fn is_still(pid: u32, before: &ProcessFacts) -> bool {
     observe_process(pid).is_some_and(|now| now.start_time == before.start_time && !now.is_zombie())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Intent, tests};
+    use std::process::{Child, Command};
+
+    /// A process that bears this nonce.
+    fn marked(nonce: &str) -> Child {
+        let mut command = Command::new("/bin/sleep");
+        command.arg("1000").env_clear().env("MOTORPOOL_NONCE", nonce).spawn().expect("sleep")
+    }
+
+    fn drawn() -> String {
+        Nonce::draw().expect("random bits").as_str().to_owned()
+    }
+
+    #[test]
+    fn every_engine_is_killed_although_the_end_of_none_can_be_written_down() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("journal.jsonl");
+        let journal = Journal::open(&path).expect("writable");
+        let nonces = [drawn(), drawn()];
+        let mut children = nonces.each_ref().map(|nonce| marked(nonce));
+        for (spawn, nonce) in (1..).zip(&nonces) {
+            journal.intent(Intent { nonce: nonce.clone(), ..tests::intent(spawn) }).expect("writable");
+        }
+        tests::fill_disk(&path, &journal);
+        let settled = settle(&journal, "boot", Duration::from_secs(10));
+        assert!(settled.unwritten.is_some() && settled.left.is_empty(), "{settled:?}");
+        assert_eq!(settled.gone.len(), 2, "cards may hold what they held");
+        for child in &mut children {
+            let ended = std::os::unix::process::ExitStatusExt::signal(&child.wait().expect("ours"));
+            assert_eq!(ended, Some(libc::SIGKILL));
+        }
+    }
 }

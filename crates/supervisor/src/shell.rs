@@ -11,7 +11,11 @@ use crate::{
     handle::{Door, Lease, Notices, Post, Shared, Warm},
     incidents::{ExitLine, Incidents},
     looks::NoLook,
+    place::remove_left,
+    returned::until_returned,
+    rotate::remove_unused,
     settings::OnDenial,
+    settle::Settled,
     turns::Turns,
     visits::LOOKS_EVERY,
 };
@@ -25,16 +29,18 @@ use std::{
     collections::{BTreeSet, HashMap},
     pin::pin,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::{JoinSet, spawn_blocking},
-    time::{Instant, sleep},
+    task::{JoinError, JoinSet, spawn_blocking},
+    time::{Instant, interval, sleep},
 };
 
 /// The loop turns at least so often, so that one that does not can be told.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often logs are looked through.
+const A_DAY: Duration = Duration::from_hours(24);
 /// With posts without end, the outside view is renewed so often at least.
 const SHOWN_WITHIN: Duration = Duration::from_millis(100);
 
@@ -82,6 +88,13 @@ pub(crate) struct Shell {
     turns: Turns,
 }
 
+/// Whether anything may be admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opens {
+    Yes,
+    No,
+}
+
 /// Who is told what happens.
 pub(crate) struct Outside {
     pub(crate) shared: Arc<Shared>,
@@ -107,11 +120,14 @@ impl Shell {
     }
 
     pub(crate) async fn run(mut self) {
-        self.settle().await;
+        if self.settle().await == Opens::No {
+            return;
+        }
         // Ends with this loop.
         let mut meter = JoinSet::new();
         let Workshop { meter: of_trees, lookout, .. } = &*self.workshop;
         meter.spawn(echo(self.inbox.clone()));
+        meter.spawn(remove_old_logs(Arc::clone(&self.outside.shared), self.outside.snapshots.subscribe()));
         meter.spawn(Arc::clone(of_trees).run(self.inbox.clone()));
         meter.spawn(Arc::clone(lookout).run(Arc::clone(of_trees), self.inbox.clone()));
         while let Some(post) = self.next().await {
@@ -153,26 +169,42 @@ impl Shell {
         }
     }
 
-    /// Before the first post: nothing may be admitted beside what an earlier supervisor left.
-    async fn settle(&mut self) {
-        let workshop = Arc::clone(&self.workshop);
-        let mut settling = pin!(spawn_blocking(move || workshop.launcher.settle()));
+    /// Before the first post: nothing may be admitted beside what an earlier supervisor left, nor into memory that has
+    /// not come back from it.
+    async fn settle(&mut self) -> Opens {
+        let (workshop, within) = (Arc::clone(&self.workshop), self.pool.reclaim_within());
+        let mut settling = pin!(async move {
+            let launching = Arc::clone(&workshop);
+            let settled = spawn_blocking(move || launching.launcher.settle_all()).await?;
+            let living = settled.left.iter().map(|left| left.spawn).collect();
+            remove_left(&workshop.run, &living);
+            until_returned(&workshop.lookout, &settled.gone, within).await;
+            Ok::<Settled, JoinError>(settled)
+        });
         let settled = loop {
             tokio::select! {
                 settled = &mut settling => break settled,
                 () = sleep(HEARTBEAT) => self.outside.shared.turned(now()),
             }
         };
-        match settled {
-            Ok(Ok(left)) if left.is_empty() => {}
-            Ok(Ok(left)) => tracing::error!(
+        let Settled { left, unwritten, .. } = match settled {
+            Ok(settled) => settled,
+            Err(error) => {
+                tracing::error!(%error, "settling what an earlier run left broke off: engines of it may live, so none is started");
+                return Opens::No;
+            }
+        };
+        if !left.is_empty() {
+            tracing::error!(
                 ?left,
                 "engines of an earlier run cannot be killed and keep their memory; a reboot ends them"
-            ),
-            Ok(Err(error)) => tracing::error!(%error, "what an earlier run left could not be settled"),
-            Err(error) => tracing::error!(%error, "settling what an earlier run left broke off"),
+            );
+        }
+        if let Some(error) = unwritten {
+            tracing::error!(%error, "that engines of an earlier run are gone could not be written down");
         }
         self.outside.shared.settled();
+        Opens::Yes
     }
 
     fn take(&mut self, at: Now, post: Post) {
@@ -454,6 +486,21 @@ async fn echo(inbox: mpsc::WeakUnboundedSender<Post>) {
         sleep(HEARTBEAT).await;
         let Some(inbox) = inbox.upgrade() else { return };
         let _ = inbox.send(Post::Echo { sent: Instant::now() });
+    }
+}
+
+/// Logs of engines that are not started any more go by time, at once and each day.
+async fn remove_old_logs(shared: Arc<Shared>, snapshots: watch::Receiver<Arc<Snapshot>>) {
+    let mut days = interval(A_DAY);
+    loop {
+        days.tick().await;
+        let living = {
+            let snapshot = snapshots.borrow();
+            let with_child = snapshot.entries.iter().filter(|entry| entry.spawn.is_some());
+            with_child.map(|entry| shared.log_path(&entry.key)).collect()
+        };
+        let shared = Arc::clone(&shared);
+        let _ = spawn_blocking(move || remove_unused(shared.logs(), &living, SystemTime::now())).await;
     }
 }
 

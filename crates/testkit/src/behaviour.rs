@@ -27,6 +27,7 @@
 //! lies = false                           # 200 although still loading
 //! hangs = false
 //! fails = false                          # 500
+//! work_us = 0                            # processor time that each answer takes
 //!
 //! [inference]
 //! fails = false                          # 500, health stays 200
@@ -210,6 +211,8 @@ pub struct Health {
     pub hangs: Switch,
     /// 500.
     pub fails: Switch,
+    /// Processor time that each answer takes, in microseconds.
+    pub work_us: u64,
 }
 
 /// What slots hold, written to files and read back.

@@ -68,6 +68,48 @@ async fn memory_that_comes_back_late_is_waited_for_and_nobody_is_denied() {
     daemon.stop().await;
 }
 
+/// The driver is late, and nobody lives any more who would have waited for it.
+#[tokio::test]
+async fn what_a_killed_supervisors_engines_held_is_waited_for_and_nobody_is_denied() {
+    let mut house = House::new();
+    two(&mut house);
+    house.set("capacity.reclaim_within", "10m");
+    let cards = Cards::put_in(&mut house, TOTALS, NEVER);
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    daemon.kill().await;
+    let daemon = house.start().await;
+    let release = async {
+        cards.after_a_look(NEVER).await;
+        let log = daemon.log();
+        assert!(!log.contains(DENIED) && !log.contains("llama-server:b:0"), "nothing is admitted before: {log}");
+        cards.set("lag-ms 0\n");
+    };
+    let (loaded, ()) = tokio::join!(daemon.cli(&["load", "b"]), release);
+    assert_done(&loaded, &daemon);
+    assert!(!daemon.log().contains(DENIED), "{}", daemon.log());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_killed_supervisors_engines_held_and_does_not_come_back_in_time_is_somebody_elses() {
+    let mut house = House::new();
+    two(&mut house);
+    house.set("capacity.reclaim_within", "1s");
+    let cards = Cards::put_in(&mut house, TOTALS, NEVER);
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    daemon.kill().await;
+    let daemon = house.start().await;
+    until_card(&daemon, CARDS[0], |card| card.foreign_bytes == Some(20 * GIB)).await;
+    let told = "what engines of an earlier run held is not back";
+    assert!(daemon.log().contains(told) && daemon.log().contains(CARDS[0]), "{}", daemon.log());
+    cards.set("lag-ms 0\n");
+    until_card(&daemon, CARDS[0], |card| card.foreign_bytes == Some(0)).await;
+    assert_done(&daemon.cli(&["load", "b"]).await, &daemon);
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn memory_that_does_not_come_back_in_time_is_told_and_given_out_once_it_has() {
     let mut house = House::new();

@@ -3,11 +3,11 @@ use crate::support::{assert_refused, assert_serves, gate, header, loading_until,
 use motorpool_testkit::{Behaviour, Bind, End, Exit, FakeModel, Health, Inference, Load, Moment, Switch};
 use motorpool_tests::e2e::{
     House,
-    processes::{is_alive, one},
+    processes::{is_alive, memory_kib, one},
     talk::{CHAT, chat, peek},
 };
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _};
 
 /// What the manifest lets pass or sets, and the mark of the keeper.
 const ENVIRONMENT: [&str; 12] = [
@@ -84,9 +84,14 @@ async fn an_engine_that_lies_about_its_health_gets_no_request_of_anybody() {
 
 /// The request fails with this class, nothing of the engine is left, and its bytes are free.
 async fn assert_never_ready(behaviour: &Behaviour, class: &str) {
+    assert_given_up_after("1s", behaviour, class).await;
+}
+
+/// The same, with another time without a sign of life.
+async fn assert_given_up_after(stall: &str, behaviour: &Behaviour, class: &str) {
     let mut house = House::new();
     let model = house.fake("a", behaviour);
-    house.set("load.stall", "1s");
+    house.set("load.stall", stall);
     house.set("stop.polite", "500ms");
     let daemon = house.start().await;
     let answer = daemon.http().post(CHAT, &chat("a", "hello")).await.expect("an answer");
@@ -108,6 +113,14 @@ async fn an_engine_that_never_listens_is_given_up() {
 async fn an_engine_that_stops_loading_is_given_up() {
     let stuck = Load { gates: vec![std::env::temp_dir().join("a-gate-that-nobody-opens")], ..Load::default() };
     assert_never_ready(&Behaviour { load: stuck, ..Behaviour::default() }, "load-stalled").await;
+}
+
+/// Answering our probes costs it a clock tick between any two looks, which is several times what it costs llama-server.
+#[tokio::test]
+async fn an_engine_that_stops_loading_is_given_up_however_busy_our_probes_keep_it() {
+    let stuck = Load { gates: vec![std::env::temp_dir().join("a-gate-that-nobody-opens")], ..Load::default() };
+    let health = Health { work_us: 3000, ..Health::default() };
+    assert_given_up_after("3s", &Behaviour { load: stuck, health, ..Behaviour::default() }, "load-stalled").await;
 }
 
 #[tokio::test]
@@ -201,5 +214,105 @@ async fn an_engine_that_knows_only_ports_is_served_over_one() {
     assert_eq!(daemon.cli(&["unload", "a"]).await.code, Some(0));
     let exit = daemon.until_phase("a", &["idle"]).await.last_exit.expect("a record");
     assert_eq!(exit["code"], json!(0), "SIGTERM is its polite way: {exit}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_line_of_a_launch_has_exactly_the_members_that_harnesses_read() {
+    let mut house = House::new();
+    house.fake_with("a", &Behaviour::default(), "declared = \"100MiB\"\nslots = 2\nkv_type = \"q8_0\"\n");
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    let log = daemon.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("[llama-server] launch ")).collect();
+    let [line] = lines[..] else { panic!("one launch: {log}") };
+    assert!(line.contains(" INFO "), "{line}");
+    let json = &line[line.find("launch {").expect("an object") + "launch ".len()..];
+    let told: serde_json::Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
+    let program = motorpool_testkit::binary("motorpool-fake-engine");
+    let expected = json!({
+        "pid": daemon.until_phase("a", &["ready"]).await.pid,
+        "key": "llama-server:a:0",
+        "program": program,
+        "model": "a",
+        "backend": "cpu",
+        "contextPerSlot": 512,
+        "contextTotal": 1024,
+        "slots": 2,
+        "kvCacheType": "q8_0",
+        "devices": [],
+    });
+    assert_eq!(told, expected);
+    daemon.stop().await;
+}
+
+/// The binary that people run, not a program of these tests.
+#[tokio::test]
+async fn a_keeper_is_small() {
+    const MOST_KIB: u64 = 3 << 10;
+    let mut house = House::new();
+    let model = house.fake("a", &Behaviour::default());
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    let engine = one(model.starts()[0].pid).expect("it runs");
+    let keeper = one(engine.parent).expect("it keeps it");
+    assert_eq!(keeper.parent, daemon.pid());
+    // Pages of the program's file are shared with the daemon, and more of them with debugging information.
+    let own = memory_kib(keeper.pid, "RssAnon");
+    assert!(own <= MOST_KIB, "{own} KiB of its own");
+    let all = memory_kib(keeper.pid, "VmRSS");
+    assert!(cfg!(debug_assertions) || all <= MOST_KIB, "{all} KiB");
+    daemon.stop().await;
+}
+
+/// An engine that goes for the control socket: what it may do is what its fence and the daemon let it.
+const INTRUDER: &str = r#"import os, socket, sys
+run, to, engine = sys.argv[1:4]
+said = open(to, "a")
+def tried(what, how):
+    try:
+        said.write("%s %s\n" % (what, how()))
+    except OSError as error:
+        said.write("%s no\n" % what)
+def ask():
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(run + "/control.sock")
+    control.sendall(b"GET /api/motorpool/v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    return "answered" if control.recv(9) else "no"
+if "--version" not in sys.argv and "--model" in sys.argv:
+    tried("asks", ask)
+    tried("moves", lambda: os.rename(run + "/control.sock", run + "/x") or "done")
+    tried("makes", lambda: os.mkdir(run + "/mine") or "done")
+    tried("own", lambda: os.mkdir("mine") or "done")
+said.close()
+os.execv(engine, [engine] + sys.argv[4:])
+"#;
+
+#[tokio::test]
+async fn an_engine_cannot_control_the_pool_that_started_it() {
+    let mut house = House::new();
+    // Its fence lets engines write below /tmp, where houses are.
+    let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
+    house.use_state(state.path());
+    let (program, intruder, said) = (house.path("wrapper"), house.path("intruder.py"), house.path("said"));
+    let run = house.control_socket().parent().expect("a folder").to_owned();
+    let engine = motorpool_testkit::binary("motorpool-fake-engine");
+    let words = [&intruder, &run, &said, &engine].map(|path| format!("'{}'", path.display())).join(" ");
+    fs::write(&intruder, INTRUDER).expect("written");
+    fs::write(&said, "").expect("written");
+    fs::write(&program, format!("#!/bin/sh\nexec python3 {words} \"$@\"\n")).expect("written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("ours");
+    house.set("engine.llama-server.program", program.to_str().expect("UTF-8"));
+    house.fake("a", &Behaviour::default());
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    assert_eq!(
+        fs::read_to_string(&said).expect("there"),
+        "asks no\nmoves no\nmakes no\nown done\n",
+        "{}",
+        daemon.log()
+    );
+    assert!(daemon.log().contains("a process of an engine was refused on the control socket"), "{}", daemon.log());
+    assert_eq!(daemon.cli(&["ps"]).await.code, Some(0), "others are not");
     daemon.stop().await;
 }

@@ -192,3 +192,21 @@ async fn shutdown_over_the_control_socket_is_a_stop_and_over_the_network_it_is_r
     assert_eq!(daemon.ended().await.code(), Some(0), "{}", daemon.log());
     processes::assert_none(&house);
 }
+
+/// Its first signal has an engine that hears nothing asked to end, and the second does not wait for it.
+#[tokio::test]
+async fn a_second_signal_kills_what_was_asked_to_end() {
+    let mut house = House::new();
+    house.set("stop.polite", "1h");
+    let deaf = Stop { deaf_to: vec![Deaf::Sigterm, Deaf::ExitCommand, Deaf::EndOfStdin], ..Stop::default() };
+    let model = house.fake("a", &Behaviour { stop: deaf, ..Behaviour::default() });
+    let mut daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    daemon.signal(Signal::SIGTERM);
+    daemon.until_phase("a", &["stopping"]).await;
+    assert!(is_alive(model.starts()[0].pid));
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.ended().await.code(), Some(0), "{}", daemon.log());
+    assert!(daemon.log().contains("stopping at once"), "{}", daemon.log());
+    processes::assert_none(&house);
+}

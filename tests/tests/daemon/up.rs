@@ -69,6 +69,25 @@ async fn a_file_that_the_catalog_knows_is_no_second_model_and_is_loaded_where_a_
 }
 
 #[tokio::test]
+async fn a_folder_is_entered_and_one_of_it_loaded_where_a_pool_runs() {
+    let mut house = House::new();
+    let there = house.fake("a", &Behaviour::default());
+    let (first, second) = (file(&house, "other", "b"), file(&house, "other", "c"));
+    let daemon = house.start().await;
+    let folder = house.path("other");
+    for _ in 0..2 {
+        let entered = daemon.cli(&["up", text(&folder)]).await;
+        assert_eq!((entered.code, first.starts().len()), (Some(0), 1), "{entered:?}");
+        assert!(entered.stderr.contains("is loaded there as `b`"), "{entered:?}");
+        assert!(entered.stdout.contains("llama-server:b:0"), "{entered:?}");
+    }
+    assert_eq!((second.starts().len(), there.starts().len()), (0, 0), "one of it");
+    let answer = daemon.http().post(CHAT, &chat("c", "hello")).await.expect("an answer");
+    assert_eq!(answer.status, 200, "all of it is entered: {}", answer.text());
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_star_in_an_alias_of_the_pool_that_runs_is_not_the_model_of_a_file() {
     let mut house = House::new();
     let any = house.fake_with("any", &Behaviour::default(), "aliases = [\"*\"]");

@@ -122,7 +122,7 @@ impl Changes {
         });
         compare!(self, "capacity.", (&old.capacity, new.capacity): Capacity {
             live: [budget, reserve, shape, allow_ram_spillover],
-            start: [on_cpu_fallback],
+            start: [on_cpu_fallback, reclaim_within],
         });
         compare!(self, "session_state.", (&old.session_state, new.session_state): SessionStateSettings {
             start: [disk],

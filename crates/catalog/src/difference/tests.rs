@@ -134,7 +134,7 @@ fn what_an_engine_is_started_with_makes_a_new_launch_and_what_it_may_be_asked_is
 }
 
 /// Every key of the configuration, with a text in which it says something else than its default, and when that counts.
-const CONFIG: [(&str, &str, Effect); 58] = [
+const CONFIG: [(&str, &str, Effect); 59] = [
     ("server.hosts", "[server]\nhosts = [\"h\"]", Effect::Live),
     ("server.origins", "[server]\norigins = [\"https://h\"]", Effect::Live),
     ("server.watch", "[server]\nwatch = true", Effect::Live),
@@ -144,6 +144,7 @@ const CONFIG: [(&str, &str, Effect); 58] = [
     ("capacity.shape", "[capacity]\nshape = \"unified\"", Effect::Live),
     ("capacity.allow_ram_spillover", "[capacity]\nallow_ram_spillover = \"off\"", Effect::Live),
     ("capacity.on_cpu_fallback", "[capacity]\non_cpu_fallback = \"warn\"", Effect::Start),
+    ("capacity.reclaim_within", "[capacity]\nreclaim_within = \"1s\"", Effect::Start),
     ("device", "[[device]]\nid = \"GPU-0\"\ntotal = \"2GiB\"", Effect::Live),
     ("pool.policy", "[pool]\npolicy = \"lru\"", Effect::Live),
     ("pool.max_wait", "[pool]\nmax_wait = \"1s\"", Effect::Live),

@@ -52,7 +52,7 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!(server.listen, [Listen::Tcp(([127, 0, 0, 1], 8790).into())]);
     assert_eq!((capacity.budget, capacity.reserve), (Budget::Auto, Bytes::ZERO));
     assert_eq!((capacity.shape, capacity.allow_ram_spillover), (HostShape::Auto, Spillover::Auto));
-    assert_eq!(capacity.on_cpu_fallback, OnCpuFallback::Fail);
+    assert_eq!((capacity.on_cpu_fallback, capacity.reclaim_within), (OnCpuFallback::Fail, secs(5)));
     assert_eq!((devices, pool.policy), (vec![], Policy::DemandLru));
     assert_eq!([pool.max_wait, pool.min_residency, pool.drain_wait, pool.queue_wait], [60, 10, 30, 600].map(secs));
     assert_eq!([pool.fan_out_after, pool.scale_down_after, pool.quiet], [2, 120, 180].map(secs));
@@ -86,6 +86,7 @@ fn every_key_of_the_configuration_is_taken() {
         shape = "discrete-gpu"
         allow_ram_spillover = "on"
         on_cpu_fallback = "warn"
+        reclaim_within = "20s"
         [[device]]
         id = "${CARD:-GPU-1a2b}"
         total = "24GiB"
@@ -125,6 +126,7 @@ fn every_key_of_the_configuration_is_taken() {
     assert_eq!(config.capacity.budget, Budget::Bytes(Bytes::new(24_000_000_000)));
     assert_eq!((config.capacity.reserve, config.capacity.shape), (Bytes::gib(2), HostShape::DiscreteGpu));
     assert_eq!(config.capacity.on_cpu_fallback, OnCpuFallback::Warn);
+    assert_eq!(config.capacity.reclaim_within, Duration::from_secs(20));
     assert_eq!((config.capacity.allow_ram_spillover, config.pool.policy), (Spillover::On, Policy::Gdsf));
     let devices = config.devices.iter().map(|d| (&*d.id.0, d.total, d.reserve)).collect::<Vec<_>>();
     let expected = [("GPU-1a2b", Bytes::gib(24), Bytes::mib(512)), ("0000:03:00.0", Bytes::gib(8), Bytes::ZERO)];

@@ -1,7 +1,7 @@
 //! Traces of operators and of the end: each is answered once, when it is done or cannot be, and nothing begins after it.
 
-use crate::world::{Child, Outcome, World, catalog, key};
-use motorpool_pool::{Answer, Ask, Force, Input, Refusal};
+use crate::world::{Child, Outcome, World, catalog, host, key};
+use motorpool_pool::{Answer, Ask, Force, Input, OnAbandon, PoolConfig, Refusal};
 use motorpool_vocab::{Holder, ModelId, PhaseView, StopReason};
 use std::time::Duration;
 
@@ -56,6 +56,71 @@ fn a_shutdown_after_a_retire_answers_both_and_names_what_is_stuck() {
     let again = w.admin(|id| Input::Shutdown { id });
     assert_eq!(w.outcome(again), Some(&Outcome::Answered(Answer::Ended(vec![key("a")]))));
     w.leave(a);
+}
+
+#[test]
+fn whoever_has_no_time_has_everything_killed_also_what_was_asked_to_end() {
+    let mut w = World::with(2048, catalog(&[("a", 600, ""), ("b", 600, ""), ("c", 600, "")]));
+    let (a, b) = (w.resident("a"), w.resident("b"));
+    w.acquire("c");
+    w.check_all();
+    w.leave(a);
+    w.admin(|id| Input::Retire { id });
+    let polite = w.child("a", Child::Asked);
+    let killed = w.admin(|id| Input::KillAll { id });
+    assert_eq!(w.child("a", Child::Killed), polite);
+    for model in ["a", "b", "c"] {
+        w.ended(model, Child::Killed);
+    }
+    assert_eq!(w.outcome(killed), Some(&Outcome::Answered(Answer::Ended(vec![]))));
+    w.leave(b);
+}
+
+#[test]
+fn whoever_has_no_time_does_not_wait_for_a_stop_that_was_orderly() {
+    let mut w = World::new(1024);
+    let a = w.resident("a");
+    w.leave(a);
+    let shutdown = w.admin(|id| Input::Shutdown { id });
+    w.child("a", Child::Asked);
+    let killed = w.admin(|id| Input::KillAll { id });
+    w.ended("a", Child::Killed);
+    for id in [shutdown, killed] {
+        assert_eq!(w.outcome(id), Some(&Outcome::Answered(Answer::Ended(vec![]))));
+    }
+}
+
+#[test]
+fn a_retire_waits_for_no_load_that_nobody_waits_for() {
+    // A model that is always there, and a load whose caller left.
+    for (more, is_asked_for) in [("home = true", false), ("", true)] {
+        let config = PoolConfig { host: host(2048), on_abandon: OnAbandon::Finish, ..PoolConfig::default() };
+        let mut w = World::configured(config, catalog(&[("a", 600, more)]));
+        w.feed(Input::Tick);
+        let asked = is_asked_for.then(|| w.acquire("a"));
+        w.check_all();
+        let loading = w.child("a", Child::Loading);
+        if let Some(asked) = asked {
+            w.cancel(asked);
+        }
+        assert_eq!(w.child("a", Child::Loading), loading, "it goes on");
+        let retire = w.admin(|id| Input::Retire { id });
+        w.ended("a", Child::Killed);
+        assert_eq!(w.outcome(retire), Some(&Outcome::Answered(Answer::Ended(vec![]))));
+    }
+}
+
+#[test]
+fn a_load_whose_last_waiter_leaves_while_retiring_is_not_waited_for() {
+    let config = PoolConfig { host: host(2048), on_abandon: OnAbandon::Finish, ..PoolConfig::default() };
+    let mut w = World::configured(config, catalog(&[("a", 600, "")]));
+    let a = w.acquire("a");
+    w.check_all();
+    let retire = w.admin(|id| Input::Retire { id });
+    w.child("a", Child::Loading);
+    w.cancel(a);
+    w.ended("a", Child::Killed);
+    assert_eq!(w.outcome(retire), Some(&Outcome::Answered(Answer::Ended(vec![]))));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What engines hold of sessions and outlives them: when it is written, and when it is read back (K1 to K3).
 use crate::world::{Child, World, Writes, catalog, host, key, of_session};
-use motorpool_pool::{Ask, Force, Grant, Input, KeepAlive, NotKept, PoolConfig, Probed, RequestId, SessionsKept};
+use motorpool_pool::{
+    Ask, Force, Grant, Input, KeepAlive, NotKept, OnDeadline, PoolConfig, Probed, RequestId, SessionsKept,
+};
 use motorpool_vocab::Spawn;
 use std::time::Duration;
 
@@ -137,10 +139,10 @@ fn who_is_killed_or_does_not_serve_is_asked_for_nothing() {
     let mut w = one("");
     serve(&mut w, "s");
     let (held, _) = enter(&mut w, "t");
-    w.admin(|id| Input::Evict { id, key: key("a"), force: Force::Yes });
-    assert_eq!(writings(&w), [], "it still served");
+    w.admin(|id| Input::KillAll { id });
+    assert_eq!(writings(&w), [], "nothing is waited for");
+    w.ended("a", Child::Killed);
     w.leave(held);
-    w.obey();
 
     let mut w = one("");
     let (spawn, ..) = serve(&mut w, "s");
@@ -154,6 +156,47 @@ fn who_is_killed_or_does_not_serve_is_asked_for_nothing() {
     assert_eq!(writings(&w), [], "it is suspect");
     w.admin(|id| Input::Evict { id, key: key("a"), force: Force::No });
     assert_eq!((writings(&w), w.child("a", Child::Asked)), (vec![], spawn), "K2");
+}
+
+#[test]
+fn whoever_is_cut_loses_nothing_of_the_sessions_beside_it() {
+    let cuts: [fn(RequestId) -> Input; 2] =
+        [|id| Input::Evict { id, key: key("a"), force: Force::Yes }, |id| Input::Shutdown { id }];
+    for cut in cuts {
+        let mut w = one("");
+        let (spawn, ..) = serve(&mut w, "s");
+        let (held, _) = enter(&mut w, "t");
+        w.admin(cut);
+        assert_eq!((writings(&w), w.child("a", Child::Serving)), (vec![(0, "s")], spawn), "K1, K2");
+        w.write_all();
+        w.ended("a", Child::Killed);
+        w.leave(held);
+
+        let mut w = one("");
+        serve(&mut w, "s");
+        enter(&mut w, "t");
+        w.admin(cut);
+        w.pass(5 * SECOND);
+        assert_eq!(w.child("a", Child::Killed), spawn, "K2: no longer than for a polite stop");
+        w.write_all();
+        w.ended("a", Child::Killed);
+    }
+}
+
+#[test]
+fn a_drain_that_is_cut_at_its_deadline_saves_the_sessions_beside_it() {
+    let config = PoolConfig { host: host(4096), on_deadline: OnDeadline::Cut, ..PoolConfig::default() };
+    let mut w = World::configured(config, catalog(&[("a", 600, ""), ("b", 3900, "")]));
+    (w.width, w.writes) = (2, Writes::WhenTold);
+    serve(&mut w, "s");
+    enter(&mut w, "t");
+    w.pass(11 * SECOND);
+    w.acquire("b");
+    w.check_all();
+    w.pass(30 * SECOND);
+    assert_eq!(writings(&w), [(0, "s")]);
+    w.write_all();
+    w.child("a", Child::Killed);
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub(crate) enum Op {
     Pass(u64),
     Retire,
     Shutdown,
+    KillAll,
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -70,7 +71,7 @@ pub(crate) enum Obedience {
 /// A trace, what is asked of a pool that closes already, and how it ends.
 pub(crate) fn any_trace() -> impl Strategy<Value = (Vec<Op>, Op, Vec<Op>, Obedience)> {
     let late = prop_oneof![Just(vec![]), prop::collection::vec(any_op(), 1..50)];
-    let close = prop_oneof![2 => Just(Op::Retire), 1 => Just(Op::Shutdown)];
+    let close = prop_oneof![2 => Just(Op::Retire), 1 => Just(Op::Shutdown), 1 => Just(Op::KillAll)];
     let obedience = prop_oneof![3 => Just(Obedience::Obey), 1 => Just(Obedience::Stick)];
     (prop::collection::vec(any_op(), 1..200), close, late, obedience)
 }

@@ -180,6 +180,13 @@ impl Run {
                 let asked = w.admin(|id| Input::Shutdown { id });
                 self.asked.insert(asked);
             }
+            Op::KillAll => {
+                self.forced.extend(w.children.keys());
+                let asked = w.admin(|id| Input::KillAll { id });
+                self.asked.insert(asked);
+                let alive = |(_, child): &&(_, Child)| *child != Child::Killed;
+                assert_eq!(w.children.values().find(alive), None, "nobody is waited for");
+            }
         }
     }
 

@@ -1,5 +1,5 @@
 //! What an earlier supervisor left is killed; a look-alike is not. **S4**.
-use crate::support::{House, is_alive, keeper, kill, open_again, until};
+use crate::support::{House, is_alive, keeper, kill, open_again, until, until_file};
 use motorpool_devices::{boot_id, observe_process};
 use motorpool_supervisor::{Launcher, LockError, OpenError};
 use motorpool_vocab::Spawn;
@@ -99,6 +99,21 @@ fn one_whose_birth_was_not_written_down_is_found_by_its_mark() {
     let left = Left::sleeping(Some(&nonce));
     settle(&(intent(&nonce, &this_boot()) + "{\"v\":1,\"record\":\"born\",\"spawn\":5,\"kee"));
     assert!(!is_alive(left.pid()), "a torn last line changes nothing");
+}
+
+#[tokio::test]
+async fn an_engine_that_nobody_looks_after_any_more_is_gone_when_that_is_said() {
+    let house = House::new();
+    let order = house.script("setsid sh -c 'trap \"\" TERM; touch up; sleep 1000'");
+    let (spawn, launcher) = (order.spawn, &house.launcher);
+    let engine = launcher.launch(order).await.expect("a shell");
+    until_file(&house.path("up")).await;
+    let pid = engine.process().pid;
+    // As a driver that broke off does.
+    drop(engine);
+    assert_eq!(launcher.settle_one(spawn), [] as [u32; 0]);
+    assert!(!is_alive(pid));
+    assert_eq!(launcher.settle_one(spawn), [] as [u32; 0], "it is written down");
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Answers that are made from what the engine knows: health, properties, slots, models, and the test's own views.
 use crate::{
     engine::{Engine, Phase},
-    wire,
+    trouble, wire,
 };
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use serde_json::{Value, json};
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 /// A response of the server.
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -45,6 +45,7 @@ pub(crate) fn loading() -> Reply {
 /// `/health`, with its lies.
 pub(crate) async fn health(engine: &Engine) -> Reply {
     let health = &engine.behaviour.health;
+    trouble::compute(Duration::from_micros(health.work_us));
     if health.hangs.is_on() {
         return std::future::pending().await;
     }

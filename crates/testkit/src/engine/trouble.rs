@@ -1,9 +1,12 @@
 //! What goes wrong on purpose: the engine's own end, a flood of output, a process left behind, memory.
 use crate::{arguments::STRAY, engine::Engine, life, log};
 use motorpool_testkit::{End, Environment, Flood, Grandchild, LineEnd, ModelFiles, Moment, Session};
-use nix::sys::{
-    resource::{Resource, setrlimit},
-    signal::{SigHandler, Signal, raise, signal},
+use nix::{
+    sys::{
+        resource::{Resource, setrlimit},
+        signal::{SigHandler, Signal, raise, signal},
+    },
+    time::{ClockId, clock_gettime},
 };
 use std::{
     io::{self, Write as _},
@@ -57,6 +60,18 @@ pub(crate) fn leave_no_core() {
 pub(crate) fn take_memory(bytes: u64) {
     let n = usize::try_from(bytes).expect("it fits the address space");
     std::mem::forget(vec![1_u8; n]);
+}
+
+/// Keeps a processor busy, as this thread's own clock counts it.
+pub(crate) fn compute(work: Duration) {
+    let spent = || {
+        let at = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock of every thread");
+        Duration::from(at)
+    };
+    let until = spent() + work;
+    while !work.is_zero() && spent() < until {
+        std::hint::spin_loop();
+    }
 }
 
 #[expect(clippy::zombie_processes, reason = "leaving it is the purpose")]

@@ -91,21 +91,11 @@ async fn running(client: &Client, out: Out) -> Result<(), Failure> {
     out.data(&whole, || ps::for_people(&status))
 }
 
-/// Has the pool that runs load the model of this file. One that it does not know is entered in the catalog, which it then
-/// reads again.
+/// Has the pool that runs load the model of this file, or the one of this folder that is asked. Those that it does not know
+/// are entered in the catalog, which it then reads again.
 async fn load_there(client: &Client, dirs: &Dirs, (config, file): (Option<&Path>, &Path)) -> Result<(), Failure> {
     let settings = Settings::load(dirs, config)?;
-    if file.is_dir() {
-        return Err(Failure::new(
-            Exit::InUse,
-            "a pool is running, and a folder is entered before it starts",
-            format_args!("run `motorpool model scan --add '{}'`, then `motorpool reload`", file.display()),
-        ));
-    }
-    let id = match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
-        Wanted::Known(model) => model.id.to_string(),
-        new => pull::pull(dirs, &settings.catalog, new).await?.id,
-    };
+    let id = enter(dirs, &settings, file).await?;
     if !knows(client, &id).await? {
         client.post(reload::PATH, &json!({})).await?;
         if !knows(client, &id).await? {
@@ -136,20 +126,24 @@ async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings
     let mut settings = Settings::load(dirs, config)?;
     let mut name = settings.config.defaults.model.clone().unwrap_or_else(|| DEFAULT.to_owned());
     if let Some(file) = &up.file {
-        name = if file.is_dir() {
-            folder::enter(dirs, &settings, file)?.to_string()
-        } else {
-            match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
-                Wanted::Known(model) => model.id.to_string(),
-                new => pull::pull(dirs, &settings.catalog, new).await?.id,
-            }
-        };
+        name = enter(dirs, &settings, file).await?;
         settings = Settings::load(dirs, config)?;
     }
     let id = settings.catalog.resolve(&name).map_err(ModelError::from)?.id.clone();
     settings.keep_default(&id);
     let model = settings.catalog.resolve(id.as_str()).map(Arc::clone).map_err(ModelError::from)?;
     Ok((settings, model))
+}
+
+/// Enters what the catalog does not know of a file or a folder. The id of the file's model, or of the one that is asked.
+async fn enter(dirs: &Dirs, settings: &Settings, file: &Path) -> Result<String, Failure> {
+    if file.is_dir() {
+        return Ok(folder::enter(dirs, settings, file)?.to_string());
+    }
+    Ok(match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
+        Wanted::Known(model) => model.id.to_string(),
+        new => pull::pull(dirs, &settings.catalog, new).await?.id,
+    })
 }
 
 async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<(), Failure> {
