@@ -112,20 +112,20 @@ mod tests {
     /// Polls once: what came of it, how often the future was polled, how often the runtime was asked.
     fn poll_once(wakes: u32) -> (Poll<u32>, u32, u32) {
         let asked = Arc::<Asked>::default();
-        let (mut n, polled) = (0, Arc::<AtomicU32>::default());
-        let count = Arc::clone(&polled);
+        let (mut n, count) = (0, Arc::<AtomicU32>::default());
+        let told = Arc::clone(&count);
         let mut inward = Inward::new(poll_fn(move |cx| {
             n += 1;
-            count.store(n, Relaxed);
+            told.store(n, Relaxed);
             match n {
                 n if n <= wakes => cx.waker().wake_by_ref(),
                 _ => return Poll::Pending,
             }
             if n == 100 { Poll::Ready(n) } else { Poll::Pending }
         }));
-        let waker: Waker = Arc::clone(&asked).into();
-        let result = Pin::new(&mut inward).poll(&mut Context::from_waker(&waker));
-        (result, polled.load(Relaxed), asked.0.load(Relaxed))
+        let runtime: Waker = Arc::clone(&asked).into();
+        let result = Pin::new(&mut inward).poll(&mut Context::from_waker(&runtime));
+        (result, count.load(Relaxed), asked.0.load(Relaxed))
     }
 
     #[test]

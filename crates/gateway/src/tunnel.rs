@@ -1,4 +1,4 @@
-//! Upgraded connections, WebSockets among them: [`open`].
+//! Upgraded connections, those of web sockets among them: [`open`].
 //!
 //! ```text
 //! GET /m/<model>/<path>, Upgrade ─► lease ─► a connection of its own to the engine ─┬─ 101 ─► bytes both ways
@@ -69,7 +69,7 @@ pub(crate) async fn open(context: &Arc<Context>, job: Job, upgrade: Upgrade) -> 
         return job.relay_plainly(context, lease, reply.map(Inflow::from)).await;
     }
     lease.vital().answered();
-    upgrade.unguarded.from_now_on();
+    upgrade.unguarded.tell();
     let mut response = Response::new(empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = of_upgrades(reply.headers());

@@ -26,7 +26,7 @@ use tokio::{
 pub(crate) struct Unguarded(Arc<AtomicBool>);
 
 impl Unguarded {
-    pub(crate) fn from_now_on(&self) {
+    pub(crate) fn tell(&self) {
         self.0.store(true, Ordering::Release);
     }
 

@@ -28,9 +28,9 @@ async fn an_upgraded_connection_passes_whatever_is_said_and_ends_with_its_client
     let (mut client, head) = upgraded(&server).await;
     assert!(head.starts_with("http/1.1 101 ") && head.contains("sec-websocket-accept: k2\r\n"), "{head}");
     assert!(head.contains("upgrade: websocket\r\n") && !head.contains("server:"), "{head}");
-    let heard = engine.heard().await.head;
-    assert!(heard.starts_with("get /health http/1.1\r\n") && heard.contains("sec-websocket-key: k1\r\n"), "{heard}");
-    assert!(heard.contains("upgrade: websocket\r\n") && !heard.contains("secret"), "{heard}");
+    let asked = engine.heard().await.head;
+    assert!(asked.starts_with("get /health http/1.1\r\n") && asked.contains("sec-websocket-key: k1\r\n"), "{asked}");
+    assert!(asked.contains("upgrade: websocket\r\n") && !asked.contains("secret"), "{asked}");
     assert_eq!(*engine.n_leases.borrow(), 1);
 
     // What no request could contain: it is none of ours any more.

@@ -40,9 +40,9 @@ impl Home {
         if !link.is_free() {
             return;
         }
-        let mut shelf = self.kept.shelf();
-        shelf.by_child.entry(self.spawn).or_default().push((Instant::now(), link));
-        if !std::mem::replace(&mut shelf.sweeping, true) {
+        let mut links = self.kept.links();
+        links.by_child.entry(self.spawn).or_default().push((Instant::now(), link));
+        if !std::mem::replace(&mut links.sweeping, true) {
             runtime.spawn(Arc::clone(&self.kept).sweep());
         }
     }
@@ -53,7 +53,7 @@ impl Kept {
     pub(super) fn take(&self, spawn: Spawn) -> Option<Link> {
         loop {
             // Looked at, or closed, with nobody waiting for the shelf.
-            let (since, mut link) = self.shelf().by_child.get_mut(&spawn)?.pop()?;
+            let (since, mut link) = self.links().by_child.get_mut(&spawn)?.pop()?;
             if since.elapsed() < IDLE && link.is_free() {
                 return Some(link);
             }
@@ -68,18 +68,18 @@ impl Kept {
 
     /// The oldest of those that stay. `None`: there is none, and no sweep any more.
     fn drop_old(&self) -> Option<Instant> {
-        let mut shelf = self.shelf();
+        let mut links = self.links();
         let now = Instant::now();
-        shelf.by_child.retain(|_, links| {
-            links.retain(|(since, _)| *since + IDLE > now);
-            !links.is_empty()
+        links.by_child.retain(|_, of_child| {
+            of_child.retain(|(since, _)| *since + IDLE > now);
+            !of_child.is_empty()
         });
-        let oldest = shelf.by_child.values().filter_map(|links| links.first()).map(|(since, _)| *since).min();
-        shelf.sweeping = oldest.is_some();
+        let oldest = links.by_child.values().filter_map(|of_child| of_child.first()).map(|(since, _)| *since).min();
+        links.sweeping = oldest.is_some();
         oldest
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn links(&self) -> MutexGuard<'_, Shelf> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
