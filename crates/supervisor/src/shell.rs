@@ -3,6 +3,7 @@
 //! It waits on one line, performs on one line, and decides nowhere: what to do is what the pool says. Work is never
 //! awaited here; its completion is a post. A due deadline goes before a full inbox.
 mod log;
+mod rounds;
 
 use crate::{
     Notebook,
@@ -13,7 +14,6 @@ use crate::{
     looks::NoLook,
     place::remove_left,
     returned::until_returned,
-    rotate::remove_unused,
     settings::OnDenial,
     settle::Settled,
     turns::Turns,
@@ -29,18 +29,16 @@ use std::{
     collections::{BTreeSet, HashMap},
     pin::pin,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{JoinError, JoinSet, spawn_blocking},
-    time::{Instant, interval, sleep},
+    time::{Instant, sleep},
 };
 
 /// The loop turns at least so often, so that one that does not can be told.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How often logs are looked through.
-const A_DAY: Duration = Duration::from_hours(24);
 /// With posts without end, the outside view is renewed so often at least.
 const SHOWN_WITHIN: Duration = Duration::from_millis(100);
 
@@ -126,8 +124,8 @@ impl Shell {
         // Ends with this loop.
         let mut meter = JoinSet::new();
         let Workshop { meter: of_trees, lookout, .. } = &*self.workshop;
-        meter.spawn(echo(self.inbox.clone()));
-        meter.spawn(remove_old_logs(Arc::clone(&self.outside.shared), self.outside.snapshots.subscribe()));
+        meter.spawn(rounds::echo(self.inbox.clone()));
+        meter.spawn(rounds::remove_old_logs(Arc::clone(&self.outside.shared), self.outside.snapshots.subscribe()));
         meter.spawn(Arc::clone(of_trees).run(self.inbox.clone()));
         meter.spawn(Arc::clone(lookout).run(Arc::clone(of_trees), self.inbox.clone()));
         while let Some(post) = self.next().await {
@@ -478,30 +476,6 @@ fn no_engine(model: &Model) -> StartFault {
 
 fn is_answer(action: &Action) -> bool {
     matches!(action, Action::Grant { .. } | Action::Loaded { .. } | Action::Refuse { .. } | Action::Reply { .. })
-}
-
-/// Sends the loop something to measure how far behind it is.
-async fn echo(inbox: mpsc::WeakUnboundedSender<Post>) {
-    loop {
-        sleep(HEARTBEAT).await;
-        let Some(inbox) = inbox.upgrade() else { return };
-        let _ = inbox.send(Post::Echo { sent: Instant::now() });
-    }
-}
-
-/// Logs of engines that are not started any more go by time, at once and each day.
-async fn remove_old_logs(shared: Arc<Shared>, snapshots: watch::Receiver<Arc<Snapshot>>) {
-    let mut days = interval(A_DAY);
-    loop {
-        days.tick().await;
-        let living = {
-            let snapshot = snapshots.borrow();
-            let with_child = snapshot.entries.iter().filter(|entry| entry.spawn.is_some());
-            with_child.map(|entry| shared.log_path(&entry.key)).collect()
-        };
-        let shared = Arc::clone(&shared);
-        let _ = spawn_blocking(move || remove_unused(shared.logs(), &living, SystemTime::now())).await;
-    }
 }
 
 /// Tells the loop, if it still runs.

@@ -100,6 +100,7 @@ pub async fn engine_pid(daemon: &Daemon<'_>, model: &str) -> u32 {
 /// The newest engine itself, past the daemon.
 pub fn engine_itself(house: &House) -> Client {
     let run = fs::read_dir(house.state("run")).expect("there").flatten().map(|file| file.path());
-    let is_engines = |path: &PathBuf| path.extension().is_some_and(|e| e == "sock") && !path.ends_with("control.sock");
-    Client::new(Endpoint::Unix(run.filter(is_engines).max().expect("an engine's socket")))
+    let spawn = |folder: PathBuf| folder.file_name()?.to_str()?.strip_prefix('e')?.parse::<u64>().ok();
+    let newest = run.filter_map(spawn).max().expect("an engine's folder");
+    Client::new(Endpoint::Unix(house.state("run").join(format!("e{newest}/e.sock"))))
 }

@@ -52,7 +52,9 @@ def errors():
     wrong = client.with_options(api_key=WRONG_KEY)
     assert raised(anthropic.AuthenticationError, lambda: ask(by=wrong)).type == "authentication_error"
     narrow = client.with_options(api_key=NARROW_KEY)
-    assert raised(anthropic.PermissionDeniedError, lambda: ask(by=narrow)).type == "permission_error"
+    assert raised(anthropic.NotFoundError, lambda: ask(by=narrow)).type == "not_found_error"
+    reader = client.with_options(api_key=READER_KEY)
+    assert raised(anthropic.PermissionDeniedError, lambda: ask(by=reader)).type == "permission_error"
     assert raised(anthropic.BadRequestError, lambda: ask(EMBEDDER)).type == "invalid_request_error"
     # The engine's own refusal, in the words of this API.
     bad = raised(anthropic.BadRequestError, lambda: ask(extra_body={"messages": [{"role": "user", "content": 7}]}))

@@ -70,6 +70,7 @@ async fn is_served(script: &str) {
     let keys = json!({
         "all": key(&house, "all", &["--scope", "inference,read,manage"]).await,
         "single": key(&house, "single", &["--concurrent", "1"]).await,
+        "reader": key(&house, "reader", &["--scope", "read"]).await,
         "narrow": key(&house, "narrow", &["--model", "embedder"]).await,
     });
     let daemon = house.start().await;

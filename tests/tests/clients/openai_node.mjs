@@ -84,7 +84,8 @@ async function errors() {
   const missing = await raised(OpenAI.NotFoundError, () => ask("gemma3-270"));
   assert.deepEqual([missing.code, missing.param], ["model_not_found", "model"]);
   await raised(OpenAI.AuthenticationError, () => ask(model, client.withOptions({ apiKey: `mp_${"0".repeat(64)}` })));
-  await raised(OpenAI.PermissionDeniedError, () => ask(model, client.withOptions({ apiKey: keys.narrow })));
+  await raised(OpenAI.PermissionDeniedError, () => ask(model, client.withOptions({ apiKey: keys.reader })));
+  await raised(OpenAI.NotFoundError, () => ask(model, client.withOptions({ apiKey: keys.narrow })));
   await raised(OpenAI.BadRequestError, () => ask("embedder"));
   await raised(OpenAI.BadRequestError, () => ask(model, client, { response_format: { type: "no such" } }));
   const statuses = [];

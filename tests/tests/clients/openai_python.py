@@ -92,7 +92,9 @@ def errors():
     assert raised(openai.AuthenticationError, lambda: ask(client=wrong)).code == "invalid_key"
     raised(openai.AuthenticationError, lambda: wrong.models.list())
     narrow = client.with_options(api_key=NARROW_KEY)
-    assert raised(openai.PermissionDeniedError, lambda: ask(client=narrow)).code == "not_allowed"
+    assert raised(openai.NotFoundError, lambda: ask(client=narrow)).code == "model_not_found"
+    reader = client.with_options(api_key=READER_KEY)
+    assert raised(openai.PermissionDeniedError, lambda: ask(client=reader)).code == "not_allowed"
     purpose = raised(openai.BadRequestError, lambda: ask(EMBEDDER))
     assert purpose.param == "model" and "capabilities" in purpose.message, purpose
     # The engine's own.

@@ -18,6 +18,7 @@ KEY = POOL["keys"]["all"]
 SINGLE_KEY = POOL["keys"]["single"]
 # Not for the default model.
 NARROW_KEY = POOL["keys"]["narrow"]
+READER_KEY = POOL["keys"]["reader"]
 WRONG_KEY = "mp_" + "0" * 64
 
 # The real engine's: the default model, the same with a template that knows tools, and a generated one that embeds.

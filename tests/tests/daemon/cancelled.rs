@@ -109,9 +109,12 @@ async fn a_whole_reply_that_is_cancelled_is_a_refusal_and_its_number_is_as_good_
         assert!(answer.text().contains("cancelled"), "{path}: {}", answer.text());
         assert_left(&daemon, &model, n as u64 + 1).await;
     }
-    let usage = daemon.cli(&["usage", "--json"]).await.json();
-    let row = &usage["rows"][0];
-    assert_eq!([&row["errors"], &row["aborted"]], [&json!(2), &json!(0)], "{usage}");
+    let row = eventually("both requests have their row", async || {
+        let usage = daemon.cli(&["usage", "--json"]).await.json();
+        Some(usage["rows"][0].clone()).filter(|row| row["requests"] == 2)
+    })
+    .await;
+    assert_eq!([&row["errors"], &row["aborted"]], [&json!(2), &json!(0)], "{row}");
     go_on.open().expect("opened");
     assert_serves(&daemon, "a").await;
     daemon.stop().await;

@@ -112,12 +112,12 @@ pub(super) async fn daemon_at(control: &Path) -> Result<Watched, BenchError> {
         .ok_or_else(|| BenchError::Prepare(io::ErrorKind::Unsupported.into()))
 }
 
-/// The way past the pool, to the engine that it has of `model`: engines' sockets lie beside the control socket.
+/// The way past the pool, to the engine that it has of `model`: engines' folders lie beside the control socket.
 pub(super) fn direct_of(status: &Value, (model, control): (&str, &Path)) -> Result<Way, BenchError> {
     let engines = status["engines"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_its = |engine: &&Value| engine["key"].as_str().and_then(|key| key.split(':').nth(1)) == Some(model);
     let spawn = engines.iter().filter(is_its).find_map(|engine| engine["spawn"].as_u64());
     let spawn = spawn.ok_or_else(|| BenchError::Unfit(format!("no engine of `{model}` runs")))?;
-    let socket: PathBuf = control.with_file_name(format!("e{spawn}.sock"));
+    let socket: PathBuf = control.with_file_name(format!("e{spawn}")).join("e.sock");
     Ok(Way { name: "direct".into(), address: Address::Unix(socket), model: model.to_owned() })
 }
