@@ -127,10 +127,6 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) const fn n(&self) -> u64 {
-        self.n
-    }
-
     /// These bytes go to the client.
     pub(crate) fn pass(&mut self, bytes: &[u8]) {
         for at in memchr::memchr_iter(b'\n', bytes) {
@@ -144,12 +140,17 @@ impl Events {
         self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(BLANK_BYTES)..]);
     }
 
-    /// The event that ends the stream. One that the engine left half is ended first: they are two.
-    fn last(&self, failure: &Failure, caller: &Caller) -> Bytes {
-        if self.tail.is_empty() || BLANKS.iter().any(|blank| self.tail.ends_with(blank)) {
+    /// The event that ends the stream, or the line where lines are its events. One that the engine left half is ended
+    /// first: they are two.
+    pub(crate) fn last(&self, failure: &Failure, caller: &Caller) -> Bytes {
+        let (ends, end): (&[&[u8]], &[u8]) = match caller.family.traits().stream {
+            StreamError::Line => (&[b"\n"], b"\n"),
+            StreamError::Data | StreamError::Named | StreamError::Sequenced => (&BLANKS, b"\n\n"),
+        };
+        if self.tail.is_empty() || ends.iter().any(|end| self.tail.ends_with(end)) {
             return failure.event(caller, self.n);
         }
-        [b"\n\n", &*failure.event(caller, self.n + 1)].concat().into()
+        [end, &*failure.event(caller, self.n + 1)].concat().into()
     }
 
     /// About how many tokens went to the client: an event or a line is about one. Nothing is known of a reply that is

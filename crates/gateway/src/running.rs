@@ -177,7 +177,7 @@ impl Cancellable {
         let failure = cancelled();
         self.recorder.failed(&failure);
         match &self.caller {
-            Some(caller) => Ok(Frame::data(failure.event(caller, self.events.n()))),
+            Some(caller) => Ok(Frame::data(self.events.last(&failure, caller))),
             None => Err(failure.into()),
         }
     }
@@ -227,6 +227,59 @@ impl Body for Cancellable {
             Stage::Flowing { body, .. } => body.size_hint(),
             Stage::Over => SizeHint::with_exact(0),
             Stage::Answering | Stage::Cancelled => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::Family;
+    use http_body_util::BodyExt;
+
+    /// A reply that stops behind its first bytes.
+    struct Stops(Option<Bytes>);
+
+    impl Body for Stops {
+        type Data = Bytes;
+        type Error = BodyError;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+            self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
+        }
+    }
+
+    /// All that its client reads of a reply of this kind that was cancelled behind these bytes.
+    async fn cancelled_behind(bytes: &'static str, (family, kind): (Family, &'static str)) -> String {
+        let running = Arc::<Running>::default();
+        let caller = Caller { family, request: "mine".into() };
+        let mut reply = Response::new(boxed(Stops(Some(bytes.into()))));
+        reply.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        let recorder = Recorder::new(Arc::default(), "mine", "/", tracing::Span::none());
+        let reply = running.enter("mine").follow(reply, caller, recorder).expect("nobody cancelled it yet");
+        let mut body = reply.into_body();
+        let first = body.frame().await.expect("a frame").expect("it is whole").into_data().expect("data");
+        assert!(running.cancel("mine"));
+        let rest = body.collect().await.expect("an orderly end").to_bytes();
+        assert!(!running.cancel("mine"), "it is over");
+        [first, rest].iter().map(|bytes| String::from_utf8_lossy(bytes)).collect()
+    }
+
+    #[tokio::test]
+    async fn what_tells_of_a_cancel_stands_alone_whatever_was_cut_by_it() {
+        const EVENTS: (Family, &str) = (Family::OpenAi, "text/event-stream");
+        const LINES: (Family, &str) = (Family::Ollama, NDJSON);
+        for (bytes, form, between) in [
+            ("data: {}\n\n", EVENTS, ""),
+            ("data: {", EVENTS, "\n\n"),
+            ("data: {}\n", EVENTS, "\n\n"),
+            ("{}\n", LINES, ""),
+            ("{", LINES, "\n"),
+        ] {
+            let read = cancelled_behind(bytes, form).await;
+            let told = read.strip_prefix(&format!("{bytes}{between}")).unwrap_or_else(|| panic!("{bytes:?}: {read:?}"));
+            let begin = if form == LINES { "{\"error\":" } else { "data: {\"error\":" };
+            assert!(told.starts_with(begin), "{bytes:?}: {read:?}");
         }
     }
 }

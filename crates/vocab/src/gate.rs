@@ -248,6 +248,22 @@ mod interleavings {
     }
 
     #[test]
+    fn who_leaves_a_gate_that_closes_was_not_counted_or_knows_that_somebody_waits() {
+        loom::model(|| {
+            let gate = Arc::new(Gate::new(1));
+            assert_eq!(gate.try_enter(), TryEnter::Entered);
+            let other = Arc::clone(&gate);
+            let leaves = thread::spawn(move || {
+                other.leave();
+                other.is_awaited()
+            });
+            let still_in = gate.close();
+            let knows = leaves.join().expect("no panic");
+            assert!(still_in == 0 || knows, "nobody would tell the pool in time");
+        });
+    }
+
+    #[test]
     fn nobody_passes_a_waiting_ticket() {
         loom::model(|| {
             let gate = Arc::new(Gate::new(1));

@@ -54,18 +54,28 @@ async fn memory_that_comes_back_late_is_waited_for_and_nobody_is_denied() {
     let cards = Cards::put_in(&mut house, TOTALS, NEVER);
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
+    let is_grant = |line: &str| line.contains(" reserved ") && line.contains("llama-server:b:0");
+    assert_loads_once_it_is_back(&daemon, &cards, until_gone(&daemon, "a"), is_grant).await;
+    daemon.stop().await;
+}
+
+/// `b` waits until `a` is `gone` and its driver agrees that the memory is back; no line of the log is `too_early` till then.
+async fn assert_loads_once_it_is_back(
+    daemon: &Daemon<'_>,
+    cards: &Cards,
+    gone: impl Future<Output = ()>,
+    too_early: impl Fn(&str) -> bool,
+) {
     let release = async {
-        until_gone(&daemon, "a").await;
+        gone.await;
         cards.after_a_look(NEVER).await;
         let log = daemon.log();
-        let is_grant = |line: &str| line.contains(" reserved ") && line.contains("llama-server:b:0");
-        assert!(!log.lines().any(is_grant), "its line stands until the driver agrees: {log}");
+        assert!(!log.contains(DENIED) && !log.lines().any(too_early), "before the driver agrees: {log}");
         cards.set("lag-ms 0\n");
     };
     let (loaded, ()) = tokio::join!(daemon.cli(&["load", "b"]), release);
-    assert_done(&loaded, &daemon);
+    assert_done(&loaded, daemon);
     assert!(!daemon.log().contains(DENIED), "{}", daemon.log());
-    daemon.stop().await;
 }
 
 /// The driver is late, and nobody lives any more who would have waited for it.
@@ -79,15 +89,8 @@ async fn what_a_killed_supervisors_engines_held_is_waited_for_and_nobody_is_deni
     assert_serves(&daemon, "a").await;
     daemon.kill().await;
     let daemon = house.start().await;
-    let release = async {
-        cards.after_a_look(NEVER).await;
-        let log = daemon.log();
-        assert!(!log.contains(DENIED) && !log.contains("llama-server:b:0"), "nothing is admitted before: {log}");
-        cards.set("lag-ms 0\n");
-    };
-    let (loaded, ()) = tokio::join!(daemon.cli(&["load", "b"]), release);
-    assert_done(&loaded, &daemon);
-    assert!(!daemon.log().contains(DENIED), "{}", daemon.log());
+    // Nothing is admitted before, nor refused.
+    assert_loads_once_it_is_back(&daemon, &cards, async {}, |line| line.contains("llama-server:b:0")).await;
     daemon.stop().await;
 }
 

@@ -72,7 +72,7 @@ fn a_wide_terminal_shows_all_figures_and_a_narrow_one_the_most_important() {
 
 /// What the child of the test below does in a terminal of its own.
 #[test]
-#[ignore = "it needs a terminal, and panics in it"]
+#[ignore = "the test below runs it, in a terminal of its own: it panics"]
 fn opens_the_screen_and_panics() {
     let mut screen = super::super::Screen::open().expect("a terminal");
     screen.draw(&View::default()).expect("drawn");
