@@ -3,7 +3,7 @@ use nix::{
     errno::Errno,
     libc::{self, c_int},
 };
-use std::{io, os::unix::net::SocketAddr};
+use std::{io, os::unix::net::SocketAddr, time::Duration};
 
 /// What doctor says where engines are held to nothing, and what would help.
 pub(crate) const WITHOUT_SANDBOX: [&str; 2] = [
@@ -34,4 +34,9 @@ fn limit(which: c_int) -> nix::Result<(u64, u64)> {
     Errno::result(unsafe { libc::getrlimit(which, &raw mut limit) })?;
     let plain = |n| if n == libc::RLIM_INFINITY { u64::MAX } else { n };
     Ok((plain(limit.rlim_cur), plain(limit.rlim_max)))
+}
+
+/// The processor time that this thread took; macOS tells that of processes only.
+pub(crate) fn thread_cpu_time() -> Option<Duration> {
+    None
 }

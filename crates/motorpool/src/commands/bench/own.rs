@@ -46,7 +46,7 @@ async fn measure_in(home: &Home, pool: &Pool, (engine, command): (&Path, &Bench)
     let daemon = daemon_at(&home.control()).await?;
     tokio::time::sleep(REST).await;
     let resident_kib = daemon.resident_kib()?;
-    let (subject, _relay) = over_trivial(home, pool, (daemon, command)).await?;
+    let subject = over_trivial(home, pool, (daemon, command)).await?;
     let mut requests = subject.small(command).await?;
     let streams = subject.streams(command).await?;
     if let Some(router) = &command.router {
@@ -90,20 +90,15 @@ async fn starts(engine: &Path, command: &Bench) -> Result<f64, BenchError> {
     Ok(median(&times))
 }
 
-async fn over_trivial(
-    home: &Home,
-    pool: &Pool,
-    (daemon, command): (Watched, &Bench),
-) -> Result<(Subject, Relay), Failure> {
+async fn over_trivial(home: &Home, pool: &Pool, (daemon, command): (Watched, &Bench)) -> Result<Subject, Failure> {
     let rest = "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}".to_owned();
     let question = Question { path: "/v1/chat/completions", rest };
     let ours = pool.way("motorpool", house::TRIVIAL);
     ours.connect().await?.ask(&ours.request(&question)).await?;
     let direct = direct_of(&status(home).await?, (house::TRIVIAL, &home.control()))?;
     let relay = Relay::before(&direct)?;
-    let mut ways = vec![direct, relay.way.clone(), ours];
-    ways.extend(others(&command.beside, house::TRIVIAL));
-    Ok((Subject { engine: house::TRIVIAL.into(), ways, ours: 2, daemon, question }, relay))
+    let ways = (direct, relay, ours, others(&command.beside, house::TRIVIAL));
+    Ok(Subject::new(house::TRIVIAL.into(), ways, daemon, question))
 }
 
 /// The same llama-server behind the pool and behind its own router. What it is asked takes none of its slots.
@@ -121,9 +116,8 @@ async fn over_llama_server(home: &Home, pool: &Pool, (program, command): (&Path,
         model: house::SMOKE.into(),
     };
     running.until_it_answers(&router, &question).await?;
-    let ways = vec![direct, relay.way.clone(), ours, router];
-    let subject =
-        Subject { engine: "llama-server".into(), ways, ours: 2, daemon: daemon_at(&home.control()).await?, question };
+    let daemon = daemon_at(&home.control()).await?;
+    let subject = Subject::new("llama-server".into(), (direct, relay, ours, vec![router]), daemon, question);
     Ok(subject.small(command).await?)
 }
 
@@ -162,7 +156,7 @@ async fn open(subject: &Subject, command: &Bench) -> Result<Option<OpenStreams>,
     if command.open == 0 {
         return Ok(None);
     }
-    let open = frames::open(&subject.ways[subject.ours], command.open).await?;
+    let open = frames::open(subject.ours(), command.open).await?;
     let resident_kib = subject.daemon.resident_kib()?;
     let opened = u32::try_from(open.len()).unwrap_or(u32::MAX);
     Ok(Some(OpenStreams { wanted: command.open, opened, resident_kib }))

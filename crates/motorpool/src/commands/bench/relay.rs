@@ -3,18 +3,19 @@ use super::{
     BenchError,
     way::{Address, Way},
 };
-use std::{io, net::Ipv4Addr};
+use crate::os;
+use std::{io, net::Ipv4Addr, time::Duration};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream, UnixStream},
-    sync::oneshot,
+    sync::{mpsc, oneshot},
 };
 
 /// One that runs, on a thread of its own as another program would. Dropped, it ends.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) way: Way,
-    _end: oneshot::Sender<()>,
+    asks: mpsc::UnboundedSender<oneshot::Sender<Option<Duration>>>,
 }
 
 impl Relay {
@@ -25,18 +26,26 @@ impl Relay {
         let address = listener.local_addr().map_err(BenchError::Prepare)?.to_string();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BenchError::Prepare)?;
-        let (end, ended) = oneshot::channel();
+        let (asks, mut asked) = mpsc::unbounded_channel::<oneshot::Sender<_>>();
         let target = to.address.clone();
         std::thread::spawn(move || {
             runtime.block_on(async move {
-                tokio::select! {
-                    _ = serve(listener, target) => {}
-                    _ = ended => {}
+                let serving = tokio::spawn(serve(listener, target));
+                while let Some(asker) = asked.recv().await {
+                    let _ = asker.send(os::thread_cpu_time());
                 }
+                serving.abort();
             });
         });
         let way = Way { name: "relay".into(), address: Address::Tcp(address), model: to.model.clone() };
-        Ok(Self { way, _end: end })
+        Ok(Self { way, asks })
+    }
+
+    /// The processor time that it took so far, its own and the kernel's for it, where a thread's is told.
+    pub(crate) async fn cpu(&self) -> Option<Duration> {
+        let (asker, answer) = oneshot::channel();
+        self.asks.send(asker).ok()?;
+        answer.await.ok()?
     }
 }
 

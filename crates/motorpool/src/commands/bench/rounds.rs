@@ -4,6 +4,7 @@ use super::{
     figures::{Watched, median, percentile_us, us},
     frames::{self, Run},
     load::Lines,
+    relay::Relay,
     report::{Row, StreamRow},
     way::{Question, Way},
 };
@@ -17,13 +18,18 @@ const PACE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) engine: String,
-    /// The direct one first.
+    /// The direct one, the relay's, the pool's, and those of others.
     pub(crate) ways: Vec<Way>,
-    /// Which of them is the pool's.
-    pub(crate) ours: usize,
+    pub(crate) relay: Relay,
+    /// The pool's process.
     pub(crate) daemon: Watched,
     pub(crate) question: Question,
 }
+
+/// Which of the ways is the relay's.
+const RELAY: usize = 1;
+/// Which is the pool's.
+const OURS: usize = 2;
 
 /// One measurement of one way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,8 +37,8 @@ struct Sample {
     p50: f64,
     p99: f64,
     per_second: f64,
-    /// Of the pool's process, for each request or frame.
-    cpu: f64,
+    /// Of who stands between, for each request or frame, where that is told.
+    cpu: Option<f64>,
     n: u64,
 }
 
@@ -46,6 +52,38 @@ fn order(n_ways: usize, round: u32) -> impl Iterator<Item = usize> {
 }
 
 impl Subject {
+    /// `direct`, the same through `relay` and through the pool, and what `others` there are.
+    pub(crate) fn new(
+        engine: String,
+        (direct, relay, ours, others): (Way, Relay, Way, Vec<Way>),
+        daemon: Watched,
+        question: Question,
+    ) -> Self {
+        let mut ways = vec![direct, relay.way.clone(), ours];
+        ways.extend(others);
+        Self { engine, ways, relay, daemon, question }
+    }
+
+    /// The pool's way.
+    pub(crate) fn ours(&self) -> &Way {
+        &self.ways[OURS]
+    }
+
+    /// The processor time that whoever stands in this way took so far, where that is told.
+    async fn cpu(&self, way: usize) -> Result<Option<Duration>, BenchError> {
+        match way {
+            RELAY => Ok(self.relay.cpu().await),
+            OURS => self.daemon.cpu().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// What of that came since `before`, for each of `n`, in microseconds.
+    async fn cpu_since(&self, way: usize, before: Option<Duration>, n: f64) -> Result<Option<f64>, BenchError> {
+        let now = self.cpu(way).await?;
+        Ok(now.zip(before).map(|(now, before)| us(now.saturating_sub(before)) / n))
+    }
+
     /// Small requests at each number of connections.
     pub(crate) async fn small(&self, command: &Bench) -> Result<Vec<Row>, BenchError> {
         let mut rows = Vec::new();
@@ -54,14 +92,14 @@ impl Subject {
             for round in 0..command.rounds {
                 for i in order(self.ways.len(), round) {
                     let lines = Lines::open(&self.ways[i], &self.question, *n_connections).await?;
-                    let before = self.daemon.cpu()?;
+                    let before = self.cpu(i).await?;
                     let mut came = lines.ask(command.requests).await?;
                     let n = came.each.len() as u64;
                     rounds[i].push(Sample {
                         p50: percentile_us(&mut came.each, 500),
                         p99: percentile_us(&mut came.each, 990),
                         per_second: f64::from(command.requests) / came.all.as_secs_f64().max(1e-9),
-                        cpu: us(self.daemon.cpu()?.saturating_sub(before)) / f64::from(command.requests),
+                        cpu: self.cpu_since(i, before, command.requests.into()).await?,
                         n,
                     });
                 }
@@ -76,7 +114,7 @@ impl Subject {
                 added_p50_us: (i > 0).then(|| added(&rounds, i, |s| s.p50)),
                 added_p99_us: (i > 0).then(|| added(&rounds, i, |s| s.p99)),
                 per_second: of(&rounds[i], |s| s.per_second),
-                cpu_us: (i == self.ours).then(|| of(&rounds[i], |s| s.cpu)),
+                cpu_us: cpu_of(&rounds[i]),
             }));
         }
         Ok(rows)
@@ -104,7 +142,7 @@ impl Subject {
         let mut rounds: Rounds = vec![Vec::new(); self.ways.len()];
         for round in 0..n_rounds {
             for i in order(self.ways.len(), round) {
-                let before = self.daemon.cpu()?;
+                let before = self.cpu(i).await?;
                 let mut came = frames::run(&self.ways[i], question, run).await?;
                 #[expect(clippy::cast_precision_loss, reason = "a number of events has few digits")]
                 let n = came.n_events.max(1) as f64;
@@ -112,7 +150,7 @@ impl Subject {
                     p50: percentile_us(&mut came.on_the_way, 500),
                     p99: percentile_us(&mut came.on_the_way, 990),
                     per_second: 0.0,
-                    cpu: us(self.daemon.cpu()?.saturating_sub(before)) / n,
+                    cpu: self.cpu_since(i, before, n).await?,
                     n: came.n_events,
                 });
             }
@@ -128,7 +166,7 @@ impl Subject {
             p99_us: is_timed.then(|| of(&rounds[i], |s| s.p99)),
             added_p50_us: (is_timed && i > 0).then(|| added(&rounds, i, |s| s.p50)),
             added_p99_us: (is_timed && i > 0).then(|| added(&rounds, i, |s| s.p99)),
-            cpu_us: (i == self.ours).then(|| of(&rounds[i], |s| s.cpu)),
+            cpu_us: cpu_of(&rounds[i]),
         };
         Ok(self.ways.iter().enumerate().map(row).collect())
     }
@@ -137,6 +175,11 @@ impl Subject {
 /// The median over the rounds.
 fn of(samples: &[Sample], figure: fn(&Sample) -> f64) -> f64 {
     median(&samples.iter().map(figure).collect::<Vec<_>>())
+}
+
+/// The same of processor time, where it was told in all of them.
+fn cpu_of(samples: &[Sample]) -> Option<f64> {
+    samples.iter().map(|sample| sample.cpu).collect::<Option<Vec<_>>>().map(|cpu| median(&cpu))
 }
 
 /// What way `i` adds to the direct one: the median of the differences within each round.

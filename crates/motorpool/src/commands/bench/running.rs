@@ -43,9 +43,8 @@ pub(super) async fn measure(dirs: &Dirs, (settings, command): (&Settings, &Bench
     let relay = Relay::before(&direct)?;
     let ours = Way { name: "motorpool".into(), address: door(dirs, settings, &control)?, model: model.id.to_string() };
     let question = question_for(manifest);
-    let mut ways = vec![direct, relay.way.clone(), ours];
-    ways.extend(others(&command.beside, model.id.as_str()));
-    let subject = Subject { engine: manifest.name.clone(), ways, ours: 2, daemon, question };
+    let ways = (direct, relay, ours, others(&command.beside, model.id.as_str()));
+    let subject = Subject::new(manifest.name.clone(), ways, daemon, question);
     let requests = subject.small(command).await?;
     let run = Run { n_streams: 1, n_frames: command.frames, pace: Duration::ZERO };
     let streams = subject.streams_of(command.rounds, &stream_of(command.frames), run).await?;
@@ -88,7 +87,7 @@ fn door(dirs: &Dirs, settings: &Settings, control: &Path) -> Result<Address, Fai
         Listen::Tcp(address) if address.port() != 0 => Some(Address::Tcp(address.to_string())),
         _ => None,
     });
-    let has_keys = !motorpool_gateway::keys::file::load(&dirs.keys())?.is_empty();
+    let has_keys = !motorpool_gateway::keys::file::load(&dirs.keys(&settings.config))?.is_empty();
     Ok(tcp.filter(|_| !has_keys).unwrap_or_else(|| Address::Unix(control.to_owned())))
 }
 
