@@ -89,15 +89,14 @@ enum Attempt {
 
 impl Job {
     /// The reply, or why there is none. Dropping the future takes back whatever was begun, if the engine bears that.
-    pub(crate) async fn run(self, context: Arc<Context>) -> Result<Response<ReplyBody>, Failure> {
-        let job = Arc::new(self);
-        match job.attempt(&context).await {
+    pub(crate) async fn run(self: Arc<Self>, context: Arc<Context>) -> Result<Response<ReplyBody>, Failure> {
+        match self.attempt(&context).await {
             Ok(response) => Ok(response),
             Err(Attempt::Failed(failure)) => Err(failure),
-            Err(Attempt::Died(failure)) if job.upload.is_some() => Err(failure),
+            Err(Attempt::Died(failure)) if self.upload.is_some() => Err(failure),
             Err(Attempt::Died(failure)) => {
-                tracing::warn!(model = %job.model, request = job.asker.holder.request, %failure, "retried once");
-                job.attempt(&context).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
+                tracing::warn!(model = %self.model, request = self.asker.holder.request, %failure, "retried once");
+                self.attempt(&context).await.map_err(|(Attempt::Died(f) | Attempt::Failed(f))| f)
             }
         }
     }

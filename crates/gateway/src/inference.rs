@@ -15,7 +15,8 @@ use crate::{
     ollama::{self, Call},
     outside::{self, Chosen, Foreign},
     raw,
-    receive::{Expected, Form, Received, check_coding, check_purpose, receive},
+    receive::{Expected, Form, Loading, check_coding, check_purpose, receive},
+    retain::Retained,
     route::{Served, Way},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
@@ -27,7 +28,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request};
 use hyper::body::Incoming;
 use motorpool_catalog::{Capability, Manifest, Model, Parameters, ReportKind};
 use motorpool_pool::SlotChoice;
-use std::sync::Arc;
+use std::{future::Future, sync::Arc};
 
 /// A request's id, as text.
 pub(crate) type Id<'a> = &'a str;
@@ -49,15 +50,16 @@ pub(crate) async fn by_table(
     let listed = served.kind().map_or(PLAIN_MEMBERS, Kind::members);
     let first = patient.as_ref().unwrap_or(&asker);
     let expected = Expected { form: Form::Routed, model: named, purpose, listed, asker: first };
-    let received = receive(context, &head.headers, body, &expected).await?;
-    let found = received.found.clone().unwrap_or_default();
+    let mut received = receive(context, &head.headers, body, &expected).await?;
+    let found = received.found.take().unwrap_or_default();
     let both: Vec<&str> = named.into_iter().chain(found.model()).filter(|name| !name.is_empty()).collect();
     let name = both.first().copied();
     let model = match context.choose_any(both).await? {
         Chosen::Own(model) => model,
         Chosen::Foreign(foreign) => {
             asker.check_names(&foreign.names(context), name)?;
-            return outside::by_table(context, foreign, (served, head), (received, asker)).await;
+            received.found = Some(found);
+            return Box::pin(outside::by_table(context, foreign, (served, head), (received, asker))).await;
         }
     };
     asker.check_model(&model, name)?;
@@ -77,22 +79,23 @@ pub(crate) async fn by_table(
     };
     let edits = Edits { model: Some(model.id.as_str()), streaming, rules: Some(&model.parameters) };
     let splice = Splice::new(&found, received.body.len(), edits);
-    let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
+    let mut job = job_of(&head, (&model, manifest), (&received.body, Some(&found)), (served.family, asker))?;
     let takes_slots =
         matches!(served.way, Way::Assembled(Kind::Chat | Kind::Text) | Way::Translated(Call::Chat | Call::Generate));
     if takes_slots && speaks_llama_server(manifest) && found.field(Key::IdSlot).is_none() {
         job.slots = SlotChoice::Pool;
     }
     if let Way::Translated(call) = served.way {
-        return ollama::serve(context, (call, &model), job, received).await;
+        received.found = Some(found);
+        return Box::pin(ollama::serve(context, (call, &model), job, received)).await;
     }
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = splice;
     if served.way == Way::Aside {
-        return aside::ask(context, &job).await;
+        return Box::pin(aside::ask(context, &job)).await;
     }
     if served.way == Way::Counted
-        && let Some(counted) = aside::count(context, &job).await
+        && let Some(counted) = Box::pin(aside::count(context, &job)).await
     {
         return counted;
     }
@@ -105,7 +108,7 @@ pub(crate) async fn by_table(
         Way::Assembled(_) | Way::Streamed => commit_after(context, &head.headers, &found, served.family)?,
         Way::Form | Way::Translated(_) | Way::Whole | Way::Counted | Way::Aside => CommitAfter::Never,
     };
-    answer(context, job, received, after).await
+    answer(context, job, received.loading, after).await
 }
 
 /// Answers a path that takes a form with files.
@@ -136,13 +139,12 @@ pub(crate) async fn by_form(
     let named = begun.named.as_ref().map(|named| named.model.as_str()).filter(|name| !name.is_empty());
     let model = known.map_or_else(|| may_serve(named), Ok)?;
     let manifest = context.manifest(&model);
-    let received = Received { body: begun.held, found: None, loading: None };
-    let mut job = job_of(&head, (&model, manifest), &received, (served.family, asker))?;
+    let mut job = job_of(&head, (&model, manifest), (&begun.held, None), (served.family, asker))?;
     if let Some(named) = begun.named {
-        job.splice = Splice::one(named.at, model.id.as_str(), received.body.len());
+        job.splice = Splice::one(named.at, model.id.as_str(), begun.held.len());
     }
     job.upload = Some(begun.upload);
-    answer(context, job, received, CommitAfter::Never).await
+    answer(context, job, None, CommitAfter::Never).await
 }
 
 /// Passes a request on to a model's engine, byte for byte.
@@ -155,7 +157,7 @@ pub(crate) async fn by_path(
     let upgrade = Upgrade::asked_by(&mut request);
     let (head, body) = request.into_parts();
     if let Some(there) = outside::in_path(context, rest).filter(|_| head.method == Method::POST) {
-        return by_foreign_path(context, there, (head, body), id).await;
+        return Box::pin(by_foreign_path(context, there, (head, body), id)).await;
     }
     let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
     let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
@@ -177,17 +179,19 @@ pub(crate) async fn by_path(
     let listed = PLAIN_MEMBERS;
     let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
-    let found = received.found.clone().unwrap_or_default();
+    let nothing = Findings::default();
+    let found = received.found.as_ref().unwrap_or(&nothing);
     if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
         context.choose([model.id.as_str(), other])?;
     }
-    let mut job = job_of(&head, (&model, manifest), &received, (Family::LlamaCpp, asker))?;
+    let to = (&received.body, received.found.as_ref());
+    let mut job = job_of(&head, (&model, manifest), to, (Family::LlamaCpp, asker))?;
     job.path_and_query = path_and_query;
     if let Some(upgrade) = upgrade {
-        return tunnel::open(context, job, upgrade).await;
+        return Box::pin(tunnel::open(context, job, upgrade)).await;
     }
-    let after = commit_after(context, &head.headers, &found, Family::LlamaCpp)?;
-    answer(context, job, received, after).await
+    let after = commit_after(context, &head.headers, found, Family::LlamaCpp)?;
+    answer(context, job, received.loading, after).await
 }
 
 /// Asks somebody else's server, whose model a raw path names.
@@ -206,9 +210,8 @@ async fn by_foreign_path(
     let (purpose, listed) = (served.purpose, PLAIN_MEMBERS);
     let expected = Expected { form: Form::Routed, model: Some(&name), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
-    let found = received.found.clone().unwrap_or_default();
     // A name that means nothing here may be that server's own spelling.
-    let other = found.model().filter(|name| context.mean(name).is_ok());
+    let other = received.found.as_ref().and_then(Findings::model).filter(|name| context.mean(name).is_ok());
     context.choose_any([name.as_str()].into_iter().chain(by_header).chain(other).collect()).await?;
     outside::by_table(context, foreign, (served, head), (received, asker)).await
 }
@@ -216,7 +219,7 @@ async fn by_foreign_path(
 fn job_of(
     head: &request::Parts,
     to: (&Arc<Model>, &Arc<Manifest>),
-    received: &Received,
+    (body, found): (&Arc<Retained>, Option<&Findings>),
     (family, asker): (Family, Asker),
 ) -> Result<Job, Failure> {
     let (model, manifest) = to;
@@ -231,11 +234,11 @@ fn job_of(
         method: head.method.clone(),
         path_and_query: head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
         headers,
-        body: Arc::clone(&received.body),
-        splice: Splice::untouched(received.body.len()),
+        body: Arc::clone(body),
+        splice: Splice::untouched(body.len()),
         reply: Reply::AsItIs,
         caller: Caller { family, request: asker.holder.request.as_str().into() },
-        asker: match &received.found {
+        asker: match found {
             Some(found) => asker.with_body(found, family.traits().session)?,
             None => asker,
         },
@@ -247,26 +250,26 @@ fn job_of(
     })
 }
 
-/// Runs the job. A stream that has to wait long begins with comments.
-pub(crate) async fn answer(
+/// Runs the job, and keeps its model wanted by `loading` until it asks for its lease. A stream that has to wait long begins
+/// with comments.
+pub(crate) fn answer(
     context: &Arc<Context>,
     job: Job,
-    received: Received,
+    loading: Option<Loading>,
     after: CommitAfter,
-) -> Result<Response<ReplyBody>, Failure> {
+) -> impl Future<Output = Result<Response<ReplyBody>, Failure>> + Send + use<> {
     let told = Told {
         handle: context.handle.clone(),
         model: Some(job.model.clone()),
         caller: job.caller.clone(),
         recorder: job.recorder.clone(),
     };
-    let context = Arc::clone(context);
+    let (context, job) = (Arc::clone(context), Arc::new(job));
     let reply = Box::pin(async move {
-        // Until the lease is asked for, the model stays wanted by this.
-        let _loading = received.loading;
+        let _loading = loading;
         job.run(context).await
     });
-    loading::within(reply, after, told).await
+    loading::within(reply, after, told)
 }
 
 /// Whether the engine's streams and replies have llama-server's form.

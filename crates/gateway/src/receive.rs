@@ -20,7 +20,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 const SMALL_BYTES: usize = 64 << 10;
 
 /// A model on its way.
-type Loading = Pin<Box<dyn Future<Output = Result<EngineKey, Refusal>> + Send>>;
+pub(crate) type Loading = Pin<Box<dyn Future<Output = Result<EngineKey, Refusal>> + Send>>;
 
 /// What is expected of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,8 +52,7 @@ pub(crate) async fn serve(
     intake.push(&request.body).await?;
     job.body = Arc::new(intake.finish().await?);
     job.reply = Reply::Translated(Translation { call, delivery: request.delivery, model: name, began });
-    let received = Received { body: Arc::clone(&job.body), ..received };
-    answer(context, job, received, CommitAfter::Never).await
+    answer(context, job, received.loading, CommitAfter::Never).await
 }
 
 /// What the body asks for. A long one is read where nobody waits for the thread.
