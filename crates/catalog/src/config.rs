@@ -52,6 +52,8 @@ pub struct Config {
     pub shutdown: Shutdown,
     /// `[loading]`: what a client sees of a load.
     pub loading: Loading,
+    /// `[keys]`: who may come in.
+    pub keys: KeysSettings,
     /// `[limits]`: what one request, and all together, may take.
     pub limits: Limits,
     /// `[defaults]`: what a request leaves open.
@@ -253,6 +255,16 @@ pub struct Loading {
     /// A stream's head is held back so long, so that a refusal can be an ordinary status (10 s).
     #[serde(with = "form::Time")]
     pub commit_after: Duration,
+}
+
+/// Who may come in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeysSettings {
+    /// Absolute path of the file of access keys that `motorpool key` writes (`keys.json` in the state directory). It holds
+    /// their hashes only. One that is named must be there when the pool starts.
+    #[serde(deserialize_with = "some_absolute")]
+    pub file: Option<PathBuf>,
 }
 
 /// What one request, and all together, may take.
@@ -472,6 +484,10 @@ fn check_origin(text: &str) -> Result<String, String> {
 }
 
 fn program<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PathBuf>, D::Error> {
+    absolute(reader).map(Some)
+}
+
+fn some_absolute<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PathBuf>, D::Error> {
     absolute(reader).map(Some)
 }
 

@@ -54,8 +54,8 @@ pub use capacity::{Budget, Capacity, DescribedHost, Device, HostMemory, HostShap
 pub use care::{BreakerSettings, HealthSettings, OnDisconnect};
 pub use catalog::{Catalog, UnknownModel, overlay_manifests, overlay_models};
 pub use config::{
-    Abandon, Config, Defaults, EngineSettings, EvictSettings, Limits, LoadSettings, Loading, Log, LogFormat, LogLevel,
-    OnDeadline, Policy, PoolSettings, Server, Shutdown, StopSettings, Tls,
+    Abandon, Config, Defaults, EngineSettings, EvictSettings, KeysSettings, Limits, LoadSettings, Loading, Log,
+    LogFormat, LogLevel, OnDeadline, Policy, PoolSettings, Server, Shutdown, StopSettings, Tls,
 };
 pub use context::{ContextWish, Profile};
 pub use difference::{Change, Changes, Difference, Effect, Kind, Outcome, Report, Row, Said, relaunches};
@@ -71,8 +71,8 @@ pub use form::{size_text, time_text};
 pub use launch::{Batch, FlashAttention, LaunchValues};
 pub use listen::Listen;
 pub use manifest::{
-    HeaderRule, LogClass, Manifest, PathRule, Probe, Probes, Program, Progress, Ready, ReportKind, SlotsView, Stop,
-    StopSignal, Transport, always_passes,
+    Estimator, HeaderRule, LogClass, Manifest, MetricsKind, MetricsView, PathRule, Probe, Probes, Program, Progress,
+    Ready, ReportKind, SlotsView, Stop, StopSignal, Transport, always_passes,
 };
 pub use model::{Capability, DEFAULT_CHECKPOINTS, DEFAULT_PROMPT_CACHE, KV_TYPES, Model, ModelSource, Terms};
 pub use parameters::Parameters;

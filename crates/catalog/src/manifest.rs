@@ -91,6 +91,11 @@ pub struct Manifest {
     pub progress: Option<Progress>,
     /// Where it shows its slots, when it does.
     pub slots: Option<SlotsView>,
+    /// Where its own metrics are, when it has any.
+    pub metrics: Option<MetricsView>,
+    /// How what a model takes is estimated from its file, when one of ours fits it. Without it a model counts as its
+    /// `declared`, else as the size of its files until a load taught more.
+    pub estimator: Option<Estimator>,
     /// How it writes what a slot holds to a file and reads it back, when it can.
     pub session_state: Option<StateCalls>,
     /// What it may do to the machine, where the kernel has Landlock; without it, what its user may.
@@ -226,6 +231,33 @@ pub struct SlotsView {
     pub path: String,
     /// The form of the answer.
     pub kind: ReportKind,
+}
+
+/// Where an engine's own metrics are. They are read once for each scrape of ours, and told with its model and replica.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MetricsView {
+    /// A path to `GET`.
+    #[serde(deserialize_with = "path")]
+    pub path: String,
+    /// The form of the answer.
+    pub kind: MetricsKind,
+}
+
+/// The form of an engine's metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MetricsKind {
+    /// Prometheus' text, version 0.0.4.
+    Prometheus,
+}
+
+/// How what a model takes is estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Estimator {
+    /// From the header of a GGUF file, as llama.cpp allocates.
+    LlamaCpp,
 }
 
 /// A request that is allowed: `POST /v1/chat/completions`.

@@ -86,7 +86,7 @@ pub use pull::{Pull, Pulling};
 use reload::Scene;
 pub use reload::{Handover, NotReloaded, Reloading, Reloads};
 pub use settings::GatewaySettings;
-use std::sync::Arc;
+use std::{future::Future, pin::Pin, sync::Arc};
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -143,13 +143,21 @@ impl Gateway {
 
     /// Serves on `listeners` until `stop` says `true`, or its sender is gone; then takes nothing new and returns when the
     /// last connection has ended.
-    pub async fn serve(self, listeners: Vec<Listener>, stop: watch::Receiver<bool>) {
-        // Ends with this.
-        let mut reading = JoinSet::new();
-        let context = Arc::clone(&self.scene.now().context);
-        reading.spawn(async move { context.scraper.run(context.handle.clone(), context.upstream.clone()).await });
-        let keeper = Arc::new(Doorkeeper::new(self.scene, stop));
-        let doors: JoinSet<()> = listeners.into_iter().map(|l| Arc::clone(&keeper).keep(l)).collect();
-        doors.join_all().await;
+    ///
+    /// Boxed: what a future does is compiled with whoever polls it, and a program that embeds this may build itself small.
+    pub fn serve(
+        self,
+        listeners: Vec<Listener>,
+        stop: watch::Receiver<bool>,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            // Ends with this.
+            let mut reading = JoinSet::new();
+            let (scraper, scene) = (Arc::clone(&self.scene.now().context.scraper), self.scene.clone());
+            reading.spawn(async move { scraper.run(scene).await });
+            let keeper = Arc::new(Doorkeeper::new(self.scene, stop));
+            let doors: JoinSet<()> = listeners.into_iter().map(|l| Arc::clone(&keeper).keep(l)).collect();
+            doors.join_all().await;
+        })
     }
 }

@@ -41,7 +41,12 @@ use motorpool_gateway::{
 use motorpool_pool::StartFault;
 use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey, Surveys};
 use motorpool_vocab::FailureClass;
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
@@ -106,7 +111,7 @@ fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Fai
     dirs::make_private(&spool)?;
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let settings = GatewaySettings::new(config, name.filter(|name| !name.is_empty()), spool);
-    Ok(GatewaySettings { keys: Some(dirs.keys()), ..settings })
+    Ok(GatewaySettings { keys: Some(dirs.keys(config)), ..settings })
 }
 
 /// What this machine is when its drivers tell of a device that was not there at the start, or its operator tells otherwise
@@ -212,8 +217,17 @@ fn certificates(tls: &Tls) -> Result<Arc<Certificates>, Failure> {
     opened.map(Arc::new).map_err(unusable)
 }
 
+/// A file of keys that somebody named and that is not there would let everybody in.
+fn check_keys(config: &Config, path: &Path) -> Result<(), Failure> {
+    if config.keys.file.is_none() || path.exists() {
+        return Ok(());
+    }
+    let what = format!("there is no {}, which `file` in [keys] names", path.display());
+    Err(Failure::new(Exit::Config, what, "make a key in it with `motorpool key new NAME`, or correct the path"))
+}
+
 /// Without a key, nobody else's machine gets in unless the operator wants it so.
-fn check_reach(dirs: &Dirs, doors: &[(Bound, String)], keys: KeysNeeded) -> Result<(), Failure> {
+fn check_reach(path: &Path, doors: &[(Bound, String)], keys: KeysNeeded) -> Result<(), Failure> {
     let is_far = |bound: &Bound| match bound {
         Bound::Tcp(listener) | Bound::Tls(listener) => {
             !listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
@@ -221,7 +235,7 @@ fn check_reach(dirs: &Dirs, doors: &[(Bound, String)], keys: KeysNeeded) -> Resu
         Bound::Unix(_) => false,
     };
     let Some((_, address)) = doors.iter().find(|(bound, _)| is_far(bound)) else { return Ok(()) };
-    if !motorpool_gateway::keys::file::load(&dirs.keys())?.is_empty() {
+    if !motorpool_gateway::keys::file::load(path)?.is_empty() {
         return Ok(());
     }
     match keys {
@@ -243,8 +257,10 @@ async fn listeners(
     settings: &Settings,
     keys: KeysNeeded,
 ) -> Result<(Vec<Listener>, Vec<String>), Failure> {
+    let path = dirs.keys(&settings.config);
+    check_keys(&settings.config, &path)?;
     let doors = doors(settings).await?;
-    check_reach(dirs, &doors, keys)?;
+    check_reach(&path, &doors, keys)?;
     let certificates = settings.config.server.tls.as_ref().map(certificates).transpose()?;
     let listener = |bound| match bound {
         Bound::Tcp(listener) => Listener::Tcp(listener),

@@ -10,6 +10,7 @@
 //! All that we make is 0700, and a directory that belongs to somebody else is refused.
 use crate::exit::{Exit, Failure};
 use etcetera::base_strategy::{BaseStrategy, Xdg};
+use motorpool_catalog::Config;
 use motorpool_vocab::EngineKey;
 use sha2::{Digest, Sha256};
 use std::{
@@ -91,9 +92,9 @@ impl Dirs {
         Ok(runtime.or_else(|| base.state_dir()).unwrap_or_else(|| base.home_dir().join(".local/state")))
     }
 
-    /// The hashes of access keys.
-    pub(crate) fn keys(&self) -> PathBuf {
-        self.state.join("keys.json")
+    /// The hashes of access keys: where `config` says, or with the rest of the state.
+    pub(crate) fn keys(&self, config: &Config) -> PathBuf {
+        config.keys.file.clone().unwrap_or_else(|| self.state.join("keys.json"))
     }
 
     /// The control socket of the pool with this state directory, where a daemon of ours makes it.

@@ -1,6 +1,6 @@
 //! Looks at program and model file before anything is evicted for them. Touches nothing; blocks.
 use crate::{Notebook, beside, identity};
-use motorpool_catalog::{Manifest, Model, tensors_that_stay};
+use motorpool_catalog::{Estimator, Manifest, Model, tensors_that_stay};
 use motorpool_gguf::{Calibration, Format, GgufError, Header, ModelShape, check_shards, read_header, shard_names};
 use motorpool_pool::{Build, Facts, Lessons, StartFault};
 use motorpool_vocab::{Bytes, FailureClass, FileId};
@@ -91,6 +91,7 @@ impl Checker {
         let format = if model_path.is_dir() { Format::Folder } else { Format::Files };
         let own = seen(&model_path)?;
         let Judged { context_length, architecture, shape } = self.verdict(&own, &model.cpu_tensors)?;
+        let shape = shape.filter(|_| manifest.estimator == Some(Estimator::LlamaCpp));
         let (beside, more) = beside::look(model, &|seen| self.verdict(seen, &[]))?;
         let files: Vec<_> = own.sizes().chain(more).collect();
         let calibration = (self.calibrate)(&program);
@@ -366,6 +367,19 @@ mod tests {
             assert_eq!(check(&path(name)), Err(FailureClass::ModelCorrupt), "{name}");
         }
         assert_eq!(check(&path("big-00001-of-00002.gguf")), Err(FailureClass::ModelMissing), "its second shard");
+    }
+
+    #[test]
+    fn an_engine_without_an_estimator_is_taken_as_large_as_its_files() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("a.gguf");
+        fs::write(&path, motorpool_gguf::write::smoke_model()).expect("writable");
+        let shape = |manifest: &Manifest| {
+            checker().check(manifest, &model(&path), &BTreeSet::new()).expect("a model").shape.is_some()
+        };
+        let (estimated, mut foreign) = (manifest(), manifest());
+        foreign.estimator = None;
+        assert!(shape(&estimated) && !shape(&foreign), "what llama.cpp would take says nothing of another engine");
     }
 
     #[test]

@@ -58,6 +58,26 @@ async fn other_machines_are_let_in_with_a_key_or_when_the_operator_says_so_and_n
 }
 
 #[tokio::test]
+async fn a_file_of_keys_that_the_configuration_names_is_the_one_and_must_be_there() {
+    let mut house = House::new();
+    house.fake("a", &Behaviour::default());
+    let file = house.path("keys of the house.json");
+    house.set("keys.file", file.to_str().expect("a path of ours"));
+    house.write_config();
+    let refused = house.start_in_vain().await;
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains(&*file.to_string_lossy()) && refused.stderr.contains("key new"), "{refused:?}");
+    let key = house.run(&["key", "new", "ann"]).await.stdout.trim().to_owned();
+    assert!(file.is_file(), "made where it is said to be");
+    let daemon = house.start().await;
+    for (shown, status) in [(None, 401), (Some(key.as_str()), 200)] {
+        assert_eq!(status_with(&daemon, shown).await, status, "{shown:?}");
+    }
+    assert!(daemon.cli(&["key", "list"]).await.stdout.contains("ann"));
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_pool_at_an_address_is_asked_with_a_key_that_has_the_right() {
     let house = reachable();
     for (name, scope) in [("reader", "read"), ("manager", "inference,read,manage")] {

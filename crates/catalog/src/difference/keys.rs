@@ -6,7 +6,8 @@ use crate::{
     capacity::Capacity,
     care::{BreakerSettings, HealthSettings},
     config::{
-        Defaults, EvictSettings, Limits, LoadSettings, Loading, Log, PoolSettings, Server, Shutdown, StopSettings,
+        Defaults, EvictSettings, KeysSettings, Limits, LoadSettings, Loading, Log, PoolSettings, Server, Shutdown,
+        StopSettings,
     },
     difference::Effect,
     manifest::{LogClass, Program},
@@ -80,9 +81,10 @@ impl Changes {
     pub fn of_manifests(old: &Manifest, new: &Manifest) -> Self {
         let mut changes = Self::default();
         compare!(changes, "", (old, new): Manifest {
-            live: [refused_args, paths, headers, on_disconnect],
+            live: [refused_args, paths, headers, on_disconnect, metrics],
             launch: [
-                transport, args, env_allow, env_set, ready, probes, stop, progress, slots, session_state, sandbox
+                transport, args, env_allow, env_set, ready, probes, stop, progress, slots, estimator, session_state,
+                sandbox
             ],
             apart: [name, program, classes, origin],
         });
@@ -104,7 +106,7 @@ impl Changes {
             start: [external, protect],
             apart: [
                 server, capacity, devices, pool, evict, load, breaker, health, session_state, stop, shutdown, loading,
-                limits, defaults, log, usage, engines
+                keys, limits, defaults, log, usage, engines
             ],
         });
         changes.differ("device", Effect::Live, (&old.devices, &new.devices));
@@ -127,6 +129,7 @@ impl Changes {
         compare!(self, "session_state.", (&old.session_state, new.session_state): SessionStateSettings {
             start: [disk],
         });
+        compare!(self, "keys.", (&old.keys, new.keys): KeysSettings { start: [file], });
         compare!(self, "usage.", (&old.usage, new.usage): UsageSettings { start: [keep, disk], });
         compare!(self, "log.", (&old.log, new.log): Log { live: [level], start: [format], });
     }

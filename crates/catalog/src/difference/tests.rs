@@ -134,7 +134,7 @@ fn what_an_engine_is_started_with_makes_a_new_launch_and_what_it_may_be_asked_is
 }
 
 /// Every key of the configuration, with a text in which it says something else than its default, and when that counts.
-const CONFIG: [(&str, &str, Effect); 59] = [
+const CONFIG: [(&str, &str, Effect); 60] = [
     ("server.hosts", "[server]\nhosts = [\"h\"]", Effect::Live),
     ("server.origins", "[server]\norigins = [\"https://h\"]", Effect::Live),
     ("server.watch", "[server]\nwatch = true", Effect::Live),
@@ -186,6 +186,7 @@ const CONFIG: [(&str, &str, Effect); 59] = [
     ("limits.header", "[limits]\nheader = \"16KiB\"", Effect::Start),
     ("limits.connect", "[limits]\nconnect = \"1s\"", Effect::Start),
     ("defaults.model", "[defaults]\nmodel = \"a\"", Effect::Live),
+    ("keys.file", "[keys]\nfile = \"/etc/motorpool/keys.json\"", Effect::Start),
     ("usage.keep", "[usage]\nkeep = \"1h\"", Effect::Start),
     ("usage.disk", "[usage]\ndisk = \"1MiB\"", Effect::Start),
     ("log.level", "[log]\nlevel = \"warn\"", Effect::Live),

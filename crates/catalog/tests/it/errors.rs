@@ -145,7 +145,7 @@ motorpool.toml:1:2: unknown key `sever`, did you mean `server`?
     shows(
         &config("zzz = 1"),
         r"
-motorpool.toml:1:1: unknown key `zzz`; known here: `server`, `capacity`, `device`, `pool`, `evict`, `load`, `breaker`, `health`, `session_state`, `stop`, `shutdown`, `loading`, `limits`, `defaults`, `log`, `usage`, `engine`, `external`, `protect`
+motorpool.toml:1:1: unknown key `zzz`; known here: `server`, `capacity`, `device`, `pool`, `evict`, `load`, `breaker`, `health`, `session_state`, `stop`, `shutdown`, `loading`, `keys`, `limits`, `defaults`, `log`, `usage`, `engine`, `external`, `protect`
   |
 1 | zzz = 1
   | ^^^

@@ -37,6 +37,7 @@ fn defaults_are_those_of_the_specification() {
         stop,
         shutdown,
         loading,
+        keys,
         limits,
         defaults,
         log,
@@ -59,6 +60,7 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!((evict.on_deadline, limits.queue_model, limits.queue), (OnDeadline::Refuse, 64, 512));
     assert_eq!([load.stall, load.cap, stop.polite, stop.kill], [60, 1800, 5, 10].map(secs));
     assert_eq!(session_state.disk, Bytes::gib(8));
+    assert_eq!(keys.file, None);
     assert_eq!((usage.keep, usage.disk), (secs(90 * 86_400), Bytes::mib(256)));
     assert_eq!((load.parallel, load.abandon), (1, Abandon::Finish));
     assert_eq!((breaker.failures, [breaker.within, breaker.pause]), (3, [60, 60].map(secs)));

@@ -1,4 +1,4 @@
-//! What engines measure themselves: [`Scraper`] reads their `/metrics`, one round at a time, when somebody asked.
+//! What engines measure themselves: [`Scraper`] reads what their manifests name, one round at a time, when somebody asked.
 //!
 //! ```text
 //! a scrape of ours ─► refresh: is the last round old? ─► asked ─► one task: a round over all engines, each with its time
@@ -14,13 +14,14 @@ use super::{
 };
 use crate::{
     body::empty,
+    context::Context,
+    reload::Scene,
     upstream::{Often, Upstream},
 };
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
-use motorpool_catalog::Catalog;
-use motorpool_supervisor::PoolHandle;
+use motorpool_catalog::{Catalog, MetricsKind, MetricsView};
 use motorpool_vocab::{Endpoint, EngineKey, ModelId, Spawn};
 use std::{
     collections::BTreeMap,
@@ -102,22 +103,28 @@ impl Scraper {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Reads the engines of `handle` whenever somebody asks. Never ends.
-    pub(crate) async fn run(&self, handle: PoolHandle, upstream: Upstream) {
+    /// Reads the engines of `scene` whenever somebody asks. Never ends.
+    pub(crate) async fn run(&self, scene: Scene) {
         loop {
             self.asked.notified().await;
-            self.round(&handle.endpoints(), &upstream).await;
+            let Context { handle, upstream, catalog, .. } = &*scene.now().context;
+            self.round(&handle.endpoints(), upstream, catalog).await;
             self.ended.send_replace(Some(Instant::now()));
         }
     }
 
-    pub(super) async fn round(&self, engines: &[(EngineKey, Spawn, Endpoint)], upstream: &Upstream) {
+    pub(super) async fn round(&self, engines: &[(EngineKey, Spawn, Endpoint)], upstream: &Upstream, catalog: &Catalog) {
         self.change(|pages| pages.retain(|key, _| engines.iter().any(|(known, ..)| known == key)));
         let mut readings = JoinSet::new();
         for (key, spawn, endpoint) in engines.iter().cloned() {
+            let view = catalog.manifest(key.provider()).and_then(|manifest| manifest.metrics.clone());
+            let Some(MetricsView { path, kind: MetricsKind::Prometheus }) = view else {
+                self.change(|pages| drop(pages.insert(key, Page::None)));
+                continue;
+            };
             let upstream = upstream.clone();
             readings.spawn(async move {
-                let page = timeout(ENGINE_WITHIN, read((spawn, &endpoint), &upstream)).await;
+                let page = timeout(ENGINE_WITHIN, read((spawn, &endpoint), &path, &upstream)).await;
                 (key, page.unwrap_or(Page::Failed))
             });
         }
@@ -133,7 +140,7 @@ impl Scraper {
     }
 }
 
-async fn read(to: (Spawn, &Endpoint), upstream: &Upstream) -> Page {
+async fn read(to: (Spawn, &Endpoint), path: &str, upstream: &Upstream) -> Page {
     let request = |uri| {
         let mut request = Request::new(empty());
         *request.uri_mut() = uri;
@@ -142,7 +149,7 @@ async fn read(to: (Spawn, &Endpoint), upstream: &Upstream) -> Page {
         headers.insert(header::ACCEPT, http::HeaderValue::from_static("text/plain;version=0.0.4"));
         request
     };
-    let Ok(reply) = upstream.send(to, ("/metrics", Often::OnceMore), request).await else { return Page::Failed };
+    let Ok(reply) = upstream.send(to, (path, Often::OnceMore), request).await else { return Page::Failed };
     match reply.status() {
         StatusCode::OK => {}
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => return Page::None,

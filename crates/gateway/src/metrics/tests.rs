@@ -8,6 +8,7 @@ use crate::{
     upstream::Upstream,
     usage::{Outcome, Tokens, UsageRecord},
 };
+use motorpool_catalog::{Catalog, shipped};
 use motorpool_supervisor::Tally;
 use motorpool_vocab::{
     Bytes, DeviceId, Endpoint, EngineKey, Histogram, MemoryParts, MemoryView, PartsView, PhaseView, Snapshot, Spawn,
@@ -209,6 +210,18 @@ fn a_model_that_a_reload_took_away_has_no_series_and_the_others_keep_theirs() {
     }
 }
 
+/// Engines of these names that llama-server's manifest describes, but for `silent`, which names no metrics.
+fn engines_called(names: &[&str]) -> Catalog {
+    let like = shipped().0.swap_remove(0);
+    let manifest = |name: &&str| {
+        let mut manifest = like.clone();
+        (*name).clone_into(&mut manifest.name);
+        manifest.metrics = manifest.metrics.filter(|_| *name != "silent");
+        manifest
+    };
+    Catalog::new(names.iter().map(manifest).collect(), vec![]).expect("names are unique")
+}
+
 #[tokio::test]
 async fn of_two_engines_side_by_side_in_one_place_the_new_one_is_told() {
     let (new, old) = (Engine::start(), Engine::start());
@@ -223,7 +236,8 @@ async fn of_two_engines_side_by_side_in_one_place_the_new_one_is_told() {
         })
         .collect();
     let scraper = Scraper::default();
-    scraper.round(&engines, &Upstream::new(Duration::from_secs(5), Duration::from_mins(1))).await;
+    let upstream = Upstream::new(Duration::from_secs(5), Duration::from_mins(1));
+    scraper.round(&engines, &upstream, &engines_called(&["a", "llama-server", "z"])).await;
     let pages = scraper.pages(&catalog(&[("m", &[])]));
     let text = merged(&pages, Form::Text);
     let told: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -306,10 +320,10 @@ async fn an_engine_that_hangs_keeps_nobody_waiting_and_one_that_speaks_nonsense_
         .map(|((name, engine), n)| (key(&format!("e:{name}:0")), Spawn(n), Endpoint::Unix(engine.socket.clone())))
         .collect();
     let scraper = Scraper::default();
-    let upstream = Upstream::new(Duration::from_secs(5), Duration::from_mins(1));
+    let (upstream, catalog) = (Upstream::new(Duration::from_secs(5), Duration::from_mins(1)), engines_called(&["e"]));
     let page = |name: &str| scraper.page(&key(&format!("e:{name}:0")));
     tokio::select! {
-        () = scraper.round(&engines, &upstream) => panic!("one of them hangs"),
+        () = scraper.round(&engines, &upstream, &catalog) => panic!("one of them hangs"),
         () = async {
             while page("good").is_none() || page("wild").is_none() {
                 tokio::task::yield_now().await;
@@ -320,6 +334,24 @@ async fn an_engine_that_hangs_keeps_nobody_waiting_and_one_that_speaks_nonsense_
     assert!(good.heard().await.head.contains("version=0.0.4"));
     // One that is gone is forgotten.
     good.text(404, "none");
-    scraper.round(&engines[..1], &upstream).await;
+    scraper.round(&engines[..1], &upstream, &catalog).await;
     assert!(matches!((page("good"), page("wild")), (Some(Page::None), None)));
+}
+
+#[tokio::test]
+async fn an_engine_is_asked_where_its_manifest_says_and_one_that_names_nothing_is_not() {
+    let (told, silent) = (Engine::start(), Engine::start());
+    told.text(200, "n 1\n");
+    silent.text(200, "n 2\n");
+    let engines: Vec<_> = [("told", &told), ("silent", &silent)]
+        .into_iter()
+        .zip(1..)
+        .map(|((name, engine), n)| (key(&format!("{name}:m:0")), Spawn(n), Endpoint::Unix(engine.socket.clone())))
+        .collect();
+    let catalog = engines_called(&["told", "silent"]);
+    let scraper = Scraper::default();
+    scraper.round(&engines, &Upstream::new(Duration::from_secs(5), Duration::from_mins(1)), &catalog).await;
+    assert!(told.heard().await.head.starts_with("get /metrics "));
+    assert!(matches!(scraper.page(&key("told:m:0")), Some(Page::Read(_))));
+    assert!(matches!(scraper.page(&key("silent:m:0")), Some(Page::None)));
 }

@@ -1,20 +1,25 @@
-//! `motorpool key`: access keys, made, listed and revoked in the state directory; a running pool reads them there.
+//! `motorpool key`: access keys, made, listed and revoked in the file of `[keys]`, or in the state directory; a running pool reads them there.
 use crate::{
     args::{Key, NewKey, Scope},
     dirs::{self, Dirs},
     exit::{Exit, Failure, chain},
     out::Out,
+    settings::Settings,
 };
 use motorpool_gateway::keys::file::{self, KeyRecord, KeysError, Strength};
 use serde_json::json;
-use std::io::{self, BufRead as _, Read as _};
+use std::{
+    io::{self, BufRead as _, Read as _},
+    path::Path,
+};
 
-pub(super) fn perform(dirs: &Dirs, out: Out, command: Key) -> Result<(), Failure> {
+pub(super) fn perform(dirs: &Dirs, out: Out, (settings, command): (Settings, Key)) -> Result<(), Failure> {
+    let path = dirs.keys(&settings.config);
     match command {
-        Key::New(wanted) => make(dirs, out, wanted),
-        Key::List => list(dirs, out),
+        Key::New(wanted) => make((dirs, &path), out, wanted),
+        Key::List => list(&path, out),
         Key::Revoke { name } => {
-            if !file::remove(&dirs.keys(), &name)? {
+            if !file::remove(&path, &name)? {
                 let what = format!("there is no key `{name}`");
                 return Err(Failure::new(Exit::NotFound, what, "`motorpool key list` shows those there are"));
             }
@@ -23,7 +28,7 @@ pub(super) fn perform(dirs: &Dirs, out: Out, command: Key) -> Result<(), Failure
     }
 }
 
-fn make(dirs: &Dirs, out: Out, wanted: NewKey) -> Result<(), Failure> {
+fn make((dirs, path): (&Dirs, &Path), out: Out, wanted: NewKey) -> Result<(), Failure> {
     dirs::make_private(&dirs.state)?;
     let NewKey { name, scope, model, concurrent, per_minute, waiting, own } = wanted;
     if !model.is_empty() && scope.iter().any(|scope| !matches!(scope, Scope::Inference)) {
@@ -37,10 +42,7 @@ fn make(dirs: &Dirs, out: Out, wanted: NewKey) -> Result<(), Failure> {
         Scope::Manage => file::Scope::Manage,
     });
     let (scopes, hash) = (scopes.collect(), file::hash_of(&key));
-    file::add(
-        &dirs.keys(),
-        KeyRecord { name, hash, scopes, models: model, concurrent, per_minute, waiting, strength },
-    )?;
+    file::add(path, KeyRecord { name, hash, scopes, models: model, concurrent, per_minute, waiting, strength })?;
     out.data(&json!({ "key": key }), || format!("{key}\n"))
 }
 
@@ -61,8 +63,8 @@ fn read_own() -> Result<(String, Strength), Failure> {
     Ok((key.to_owned(), strength))
 }
 
-fn list(dirs: &Dirs, out: Out) -> Result<(), Failure> {
-    let mut keys = file::load(&dirs.keys())?;
+fn list(path: &Path, out: Out) -> Result<(), Failure> {
+    let mut keys = file::load(path)?;
     // A hash helps nobody but who wants to guess.
     for key in &mut keys {
         key.hash.truncate(8);
