@@ -108,6 +108,10 @@ fn the_image_runs_as_nobody_special_and_copies_what_is_there() {
     let last = file.rsplit("\nFROM ").next().expect("a stage");
     let user = last.lines().filter_map(|line| line.strip_prefix("USER ")).next_back();
     assert_eq!(user, Some("motorpool"), "the last word on the user");
+    // What it installs is for whoever installs it alone.
+    let installs = file.split("\nRUN ").find(|run| run.contains("motorpool engine install")).expect("an engine");
+    let run = installs.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
+    assert!(run.ends_with("&& chmod -R a+rX /opt/motorpool"), "{user:?} can enter what root installed: {run}");
     for copied in file.lines().filter_map(|line| line.strip_prefix("COPY ")).filter(|line| !line.starts_with("--")) {
         let from = copied.split(' ').next().expect("a source");
         assert!(tree::root().join(from).exists(), "{from} is copied");

@@ -4,7 +4,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use motorpool_testkit::{Answer, Behaviour, FakeModel};
+use motorpool_testkit::{Answer, Behaviour, FakeModel, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     talk::{CHAT, ask, chat, peek},
@@ -43,12 +43,23 @@ struct Collector {
 
 impl Collector {
     async fn start() -> Self {
+        Self::start_after(0).await
+    }
+
+    /// One that says not a word to whoever connects first, so many of them.
+    async fn start_after(n_silent: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("bound"));
         let sent = Sent::default();
         let (to, mut serving) = (sent.clone(), JoinSet::new());
         serving.spawn(async move {
             let mut connections = JoinSet::new();
+            let mut silent = Vec::new();
+            while silent.len() < n_silent
+                && let Ok((stream, _)) = listener.accept().await
+            {
+                silent.push(stream);
+            }
             while let Ok((stream, _)) = listener.accept().await {
                 let to = to.clone();
                 let service = service_fn(move |request| to.clone().take(request));
@@ -225,6 +236,21 @@ async fn a_collector_that_does_not_answer_keeps_nobody() {
     for _ in 0..3 {
         assert_eq!(send(&daemon, &chat("a", "hello"), None).await.status, 200);
     }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_collector_that_hangs_once_gets_what_comes_after_that() {
+    let collector = Collector::start_after(1).await;
+    let (mut house, _) = house_of(&collector.address);
+    house.set_env("OTEL_EXPORTER_OTLP_TIMEOUT", "100");
+    house.set_env("OTEL_BSP_SCHEDULE_DELAY", "20");
+    let daemon = house.start().await;
+    eventually("a later trace arrives", async || {
+        assert_eq!(send(&daemon, &chat("a", "hello"), None).await.status, 200);
+        (!collector.spans().is_empty()).then_some(())
+    })
+    .await;
     daemon.stop().await;
 }
 

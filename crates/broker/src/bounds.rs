@@ -45,6 +45,8 @@ pub struct Bounds {
 pub struct CardBounds {
     /// Which.
     pub id: DeviceId,
+    /// What else it is called.
+    pub names: Vec<DeviceId>,
     /// All its memory.
     pub total: Bytes,
     /// What the operator keeps for others.
@@ -60,6 +62,19 @@ pub enum Spilling {
     Allowed,
     /// Only a model that is alone may use both pools.
     Refused,
+}
+
+impl Bounds {
+    /// The id of the card that is called so; what no card is called, or several are, stays as it is.
+    pub(crate) fn id_of(&self, name: &DeviceId) -> DeviceId {
+        let same = |id: &DeviceId| id.0.eq_ignore_ascii_case(&name.0);
+        let mut called = self.cards.iter().filter(|card| card.names.iter().any(same));
+        match (called.next(), called.next()) {
+            _ if self.cards.iter().any(|card| card.id == *name) => name.clone(),
+            (Some(card), None) => card.id.clone(),
+            _ => name.clone(),
+        }
+    }
 }
 
 impl Host {
@@ -103,6 +118,7 @@ impl Host {
         let discrete = self.shape == HostShape::DiscreteGpu;
         self.cards.iter().filter(move |_| discrete).map(|card| CardBounds {
             id: card.id.clone(),
+            names: card.names.clone(),
             total: card.total,
             reserve: card.reserve,
             share: card.total.per_mille(CARD_SHARE),

@@ -133,6 +133,8 @@ pub struct Host {
 pub struct Card {
     /// Which.
     pub id: DeviceId,
+    /// What else it is called; a model's choice may name it so.
+    pub names: Vec<DeviceId>,
     /// All its memory.
     pub total: Bytes,
     /// What of it the operator keeps for others.
@@ -154,7 +156,7 @@ pub enum SizedBy {
 impl Card {
     /// A card that was read and of which nothing is kept for others.
     pub fn new(id: &str, total: Bytes) -> Self {
-        Self { id: DeviceId(id.into()), total, reserve: Bytes::ZERO, sized: SizedBy::Machine }
+        Self { id: DeviceId(id.into()), names: vec![], total, reserve: Bytes::ZERO, sized: SizedBy::Machine }
     }
 }
 

@@ -8,13 +8,14 @@
 //! What is free depends on who goes: each *view* of the cards gives attempts of its own. Whether an attempt fits is the
 //! ledger's to say; here only its shape follows from what is free.
 use crate::{
-    HostShape, Ledger, Load, Marks, Parts, Proof, Spilling, Split,
+    Choice, HostShape, Ledger, Load, Marks, Parts, Proof, Spilling, Split,
     charges::Weighed,
     cut::{cut_layers, most_that_fit},
     scratch::Scratch,
     split::{ALL_LAYERS, Planned},
 };
 use motorpool_vocab::{Bytes, Claim, DeviceId};
+use std::borrow::Cow;
 
 /// Where a load goes, and what it claims there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +82,7 @@ pub(crate) fn regardless(ledger: &Ledger, mut attempts: Vec<Placement>) -> Place
 
 /// Every attempt, in order of preference; never none. `views` begins with what is free as things are.
 pub(crate) fn attempts(ledger: &Ledger, load: &Load, views: &[View]) -> Vec<Placement> {
+    let load = &*by_ids(ledger, load);
     let (shape, spilling) = (ledger.bounds().shape, ledger.bounds().spilling);
     let no_device = load.choice.devices.is_none() && ledger.bounds().cards.is_empty();
     let one_pool = shape == HostShape::Unified || load.is_processor_only() || no_device;
@@ -101,6 +103,22 @@ pub(crate) fn attempts(ledger: &Ledger, load: &Load, views: &[View]) -> Vec<Plac
         new
     });
     all
+}
+
+/// The same load, its chosen devices by their ids: whatever its operator calls a card, it is reserved on under one name.
+fn by_ids<'a>(ledger: &Ledger, load: &'a Load) -> Cow<'a, Load> {
+    let Some(chosen) = &load.choice.devices else { return Cow::Borrowed(load) };
+    let mut ids: Vec<DeviceId> = Vec::with_capacity(chosen.len());
+    for id in chosen.iter().map(|name| ledger.bounds().id_of(name)) {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    if ids == *chosen {
+        return Cow::Borrowed(load);
+    }
+    let choice = Choice { devices: Some(ids), ..load.choice.clone() };
+    Cow::Owned(Load { choice, ..load.clone() })
 }
 
 fn in_one_pool(planned: Planned<'_>, load: &Load, shape: HostShape) -> Placement {

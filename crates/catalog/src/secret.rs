@@ -33,18 +33,24 @@ impl Serialize for Secret {
     }
 }
 
-/// `text` with everything that stands between the `://` of an address and its `@` covered, letter by letter: that is a name
-/// and a password. Columns stay where they are.
+/// `text` with everything that stands between the `://` of an address and its last `@` covered, letter by letter: that is a
+/// name and a password. Columns stay where they are.
+///
+/// A password that should have been written with `%2F` ends an address early for whoever reads it as the rule is, and is
+/// a password all the same: as soon as a colon comes before an `@`, more is covered rather than less.
 pub fn without_userinfo(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     let mut covered = String::new();
     while let Some(at) = rest.find("://") {
         let (before, behind) = rest.split_at(at + "://".len());
         covered.push_str(before);
-        // An address ends where its path, its quotes or the next word begin. A password may hold an `@` itself.
-        let ends = |c: char| matches!(c, '/' | '?' | '#' | '"' | '\'' | '`') || c.is_whitespace();
-        let authority = &behind[..behind.find(ends).unwrap_or(behind.len())];
-        let userinfo = authority.rfind('@').map_or("", |at| &authority[..at]);
+        // It ends where its quotes or the next word begin.
+        let ends = |c: char| matches!(c, '"' | '`') || c.is_whitespace();
+        let address = &behind[..behind.find(ends).unwrap_or(behind.len())];
+        let authority = &address[..address.find(['/', '?', '#']).unwrap_or(address.len())];
+        let before_at = |text: &'_ str| text.rfind('@').unwrap_or(0);
+        let whole = &address[..before_at(address)];
+        let userinfo = if whole.contains(':') { whole } else { &authority[..before_at(authority)] };
         covered.extend(userinfo.chars().map(|_| '*'));
         rest = &behind[userinfo.len()..];
     }
@@ -59,7 +65,12 @@ mod tests {
     fn of_an_address_name_and_password_are_covered() {
         for (text, shown) in [
             ("url = \"http://me:hunter2@host:1/v1\"", "url = \"http://**********@host:1/v1\""),
-            ("`https://me@host` and https://пà:ß@[::1]/?a=b@c", "`https://**@host` and https://****@[::1]/?a=b@c"),
+            ("`https://me@host` and https://пà:ß@[::1]/?a=b", "`https://**@host` and https://****@[::1]/?a=b"),
+            ("'http://me:a/b@host/v1' and", "'http://******@host/v1' and"),
+            ("http://me:a#b@host", "http://******@host"),
+            ("http://me:12?b@host, http://me:a'b@host", "http://*******@host, http://******@host"),
+            ("http://m/e:p@ss/x@host", "http://***********@host"),
+            ("http://host/of@1.2/file and http://me@host/a@b", "http://host/of@1.2/file and http://**@host/a@b"),
             ("http://a:p@ss@host", "http://******@host"),
             ("http://host/@mine", "http://host/@mine"),
             ("mail me@host; ://", "mail me@host; ://"),

@@ -94,11 +94,14 @@ impl Graphics {
 impl Gpu {
     /// Whether `id` is one of its names.
     pub fn is_called(&self, id: &DeviceId) -> bool {
-        let same = |name: &str| name.eq_ignore_ascii_case(&id.0);
-        same(&self.id.0)
-            || self.pci.as_deref().is_some_and(same)
-            || self.visible.as_ref().is_some_and(|visible| same(&visible.id))
-            || self.listed_as.iter().any(|name| same(name))
+        self.id.0.eq_ignore_ascii_case(&id.0) || self.names().any(|name| name.eq_ignore_ascii_case(&id.0))
+    }
+
+    /// What it is called besides its id.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let visible = self.visible.as_ref().map(|visible| visible.id.as_str());
+        let names = self.pci.as_deref().into_iter().chain(visible).chain(self.listed_as.iter().map(String::as_str));
+        names.filter(|name| **name != *self.id.0)
     }
 
     fn of_driver(reading: &DeviceReading) -> Self {

@@ -3,6 +3,7 @@ use crate::{
     errors::Failure,
     family::Session,
     keys::Rights,
+    running::Entry,
     scan::{Findings, Key},
 };
 use http::HeaderMap;
@@ -47,6 +48,7 @@ impl Asker {
             actor: text(headers, "x-motorpool-actor")?,
             parent: text(headers, "x-motorpool-parent")?,
             owner: None,
+            entry: None,
             since: Now::ZERO,
         };
         Ok(Self { holder, priority, keep_alive: None, rights: None })
@@ -68,6 +70,11 @@ impl Asker {
     pub(crate) fn with_rights(self, rights: Option<&Rights>) -> Self {
         let owner = rights.map(Rights::name);
         Self { rights: rights.cloned(), holder: Holder { owner, ..self.holder }, ..self }
+    }
+
+    /// Its place among the requests that run.
+    pub(crate) fn entered(self, entry: Option<&Entry>) -> Self {
+        Self { holder: Holder { entry: entry.map(|Entry(number)| *number), ..self.holder }, ..self }
     }
 
     /// Refuses a model that is not one of its key's, as if it were none: whoever asked for it by `name`, or by none at all.
@@ -213,6 +220,7 @@ mod tests {
             actor: some("a"),
             parent: some("req_0"),
             owner: None,
+            entry: None,
             since: Now::ZERO,
         };
         assert_eq!(asker.holder, holder);

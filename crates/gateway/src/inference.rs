@@ -43,7 +43,7 @@ pub(crate) async fn by_table(
     let (head, body) = request.into_parts();
     refuse_upgrade(&head.headers)?;
     let named = model_header(&head.headers)?;
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get()).entered(head.extensions.get());
     loading::check_content(&head.headers, served.family == Family::OpenAi && served.kind() == Some(Kind::Chat))?;
     let patient = (served.way == Way::Counted).then(|| asker.clone().in_no_hurry(&head.headers));
     let purpose = served.purpose;
@@ -121,7 +121,7 @@ pub(crate) async fn by_form(
     let (head, body) = request.into_parts();
     refuse_upgrade(&head.headers)?;
     check_coding(&head.headers, Form::Any)?;
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get()).entered(head.extensions.get());
     loading::check_content(&head.headers, false)?;
     let by_header = model_header(&head.headers)?;
     let boundary =
@@ -160,7 +160,7 @@ pub(crate) async fn by_path(
         return Box::pin(by_foreign_path(context, there, (head, body), id)).await;
     }
     let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get()).entered(head.extensions.get());
     asker.check_model(&raw.model, Some(&raw.name))?;
     loading::check_content(&head.headers, false)?;
     let model = raw.model;
@@ -203,7 +203,7 @@ async fn by_foreign_path(
 ) -> Result<Response<ReplyBody>, Failure> {
     refuse_upgrade(&head.headers)?;
     let by_header = model_header(&head.headers)?;
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get()).entered(head.extensions.get());
     let name = foreign.qualified();
     asker.check_names(&foreign.names(context), Some(&name))?;
     loading::check_content(&head.headers, false)?;

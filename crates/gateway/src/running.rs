@@ -57,6 +57,10 @@ enum Stage {
     Over,
 }
 
+/// The number of a request's place, unlike its name its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry(pub(crate) u64);
+
 /// A request's place among them. Dropped, it is over.
 #[derive(Debug)]
 pub(crate) struct Ticket {
@@ -78,6 +82,12 @@ impl Running {
         requests.n_entered += 1;
         requests.by_number.insert(number, Arc::clone(&one));
         Ticket { all: Arc::clone(self), number, one }
+    }
+
+    /// Ends the request of this entry. Whether it had not ended.
+    pub(crate) fn cancel_one(&self, number: u64) -> bool {
+        let one = self.requests().by_number.get(&number).cloned();
+        one.is_some_and(|one| one.cancel())
     }
 
     /// Ends every request with this id. Whether there was one.
@@ -114,6 +124,10 @@ impl One {
 }
 
 impl Ticket {
+    pub(crate) fn entry(&self) -> Entry {
+        Entry(self.number)
+    }
+
     /// What `answer` gives, unless the request is cancelled before.
     pub(crate) async fn unless_cancelled<T>(
         &self,

@@ -183,6 +183,7 @@ impl Service {
             // An engine that works on for a client that has gone keeps it, too.
             request.extensions_mut().insert(place.clone());
             let running = self.context.running.enter(id);
+            request.extensions_mut().insert(running.entry());
             let reply = running.unless_cancelled(Box::pin(answer(request))).await?;
             let reply = running.follow(reply, caller, recorder.clone())?;
             Ok(watched(reply, recorder.clone(), place))

@@ -93,7 +93,7 @@ pub(crate) enum Command {
     Drain(Drain),
     /// Stop a model's engines after the requests that they serve, and make them ready again
     Restart(Restart),
-    /// Take a request that waits out of its queue, by its number or its name
+    /// End a request, whether it waits or is served: the one of a number, or all of a name
     Cancel(Cancel),
     /// Watch the pool in the terminal: memory, engines, requests, events; move, unload and drain
     #[cfg(feature = "top")]

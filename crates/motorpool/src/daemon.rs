@@ -19,6 +19,7 @@ use crate::{
     exit::{Exit, Failure, chain},
     external,
     history::History,
+    host,
     listen::{self, Bound},
     log::{self, Loudness},
     machine,
@@ -38,13 +39,13 @@ use motorpool_gateway::{
     Gateway, GatewaySettings, KeysNeeded, Listener, Pull,
     tls::{Certificates, TlsError},
 };
-use motorpool_pool::StartFault;
+use motorpool_pool::{Host, StartFault};
 use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey, Surveys};
 use motorpool_vocab::FailureClass;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
@@ -116,12 +117,17 @@ fn gateway_settings(dirs: &Dirs, config: &Config) -> Result<GatewaySettings, Fai
 
 /// What this machine is when its drivers tell of a device that was not there at the start, or its operator tells otherwise
 /// of it.
-fn survey_again(dirs: &Dirs, settings: watch::Receiver<Settings>) -> Survey {
+fn survey_again(dirs: &Dirs, settings: watch::Receiver<Settings>, host: &Host) -> Survey {
     let (dirs, runtime) = (dirs.clone(), Handle::current());
+    let ids_of = |host: &Host| host.cards.iter().map(|card| card.id.clone()).collect::<Vec<_>>();
+    let before = Mutex::new(ids_of(host));
     Box::new(move |sighted| {
         let settings = settings.borrow().clone();
         let surveyed = runtime.block_on(machine::survey((&dirs, &settings), sighted, Keep::Yes));
-        let machine = surveyed.inspect_err(|failure| tracing::warn!("{}", failure.what)).ok()?;
+        let mut machine = surveyed.inspect_err(|failure| tracing::warn!("{}", failure.what)).ok()?;
+        let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+        host::keep_ids(&mut machine.host, &before);
+        *before = ids_of(&machine.host);
         machine.say();
         Some(machine.found())
     })
@@ -152,7 +158,7 @@ async fn start_pool(
             drivers,
             graphics,
             servers: external::local(&settings.config),
-            survey: survey_again(dirs, says.subscribe()),
+            survey: survey_again(dirs, says.subscribe(), &host),
             surveys: surveys.clone(),
         },
         panics: settings::panics()?,

@@ -2,7 +2,7 @@
 //!
 //! | device | becomes |
 //! | --- | --- |
-//! | named in `[[device]]` | a card of the operator's size, whoever else tells of it, by any of its names |
+//! | named in `[[device]]` | a card of the operator's size, whoever else tells of it, by any of its names; its id is that of the device, so that what is reserved there stays where it is when somebody names it |
 //! | read, with memory of its own | a card of the size that was read |
 //! | only listed by an engine, and smaller than system memory | a card of that size: nobody reads it, so its list is its operator's word |
 //! | one that shares system memory | none: alone it makes the host unified, beside a card it is ignored |
@@ -11,7 +11,7 @@ use motorpool_broker::{Evidence, Platform, Seen, decide_shape};
 use motorpool_catalog::{Budget, Capacity, DescribedHost, Device, HostShape as Wanted, Spillover as Spill};
 use motorpool_devices::{DeviceKind, DeviceSource, Gpu, ToldBy};
 use motorpool_pool::{BudgetSetting, Card, Host, HostShape, OnCpuFallback, Policy, SizedBy, Spillover};
-use motorpool_vocab::Bytes;
+use motorpool_vocab::{Bytes, DeviceId};
 
 /// System memory, and what else than the configuration says how much of it is ours.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) fn of(capacity: &Capacity, devices: &[Device], memory: Memory, gpus: 
         ram,
         ram_reserve: capacity.reserve,
         working_set,
-        cards: devices.iter().map(named_card).chain(found).collect(),
+        cards: named_cards(devices, gpus).chain(found).collect(),
         budget: BudgetSetting {
             explicit: match capacity.budget {
                 Budget::Bytes(bytes) => Some(bytes),
@@ -100,8 +100,47 @@ fn seen(gpu: &Gpu) -> Seen {
     }
 }
 
-fn named_card(device: &Device) -> Card {
-    Card { id: device.id.clone(), total: device.total, reserve: device.reserve, sized: SizedBy::Operator }
+fn named_cards(devices: &[Device], gpus: &[Gpu]) -> impl Iterator<Item = Card> {
+    let named = |device: &Device| {
+        let gpu = gpu_called(&device.id, gpus);
+        let id = gpu.map_or(&device.id, |gpu| &gpu.id).clone();
+        let names = gpu.map(names_of).unwrap_or_default();
+        Card { id, names, total: device.total, reserve: device.reserve, sized: SizedBy::Operator }
+    };
+    let twice = named_twice(devices, gpus);
+    devices.iter().filter(move |device| !twice.iter().any(|(again, _)| *again == device.id)).map(named)
+}
+
+/// Those that name a card once more, each with the one before that does: that one counts.
+pub(crate) fn named_twice(devices: &[Device], gpus: &[Gpu]) -> Vec<(DeviceId, DeviceId)> {
+    let id = |device: &Device| gpu_called(&device.id, gpus).map_or(&device.id, |gpu| &gpu.id).clone();
+    let again = |(at, device): (usize, &Device)| {
+        let first = devices[..at].iter().find(|before| id(before) == id(device))?;
+        Some((device.id.clone(), first.id.clone()))
+    };
+    devices.iter().enumerate().filter_map(again).collect()
+}
+
+/// The device of this id, else the only one that is called so: the instances of a card that is cut up have one address.
+fn gpu_called<'a>(name: &DeviceId, gpus: &'a [Gpu]) -> Option<&'a Gpu> {
+    let mut called = gpus.iter().filter(|gpu| gpu.is_called(name));
+    let exact = gpus.iter().find(|gpu| gpu.id == *name);
+    exact.or_else(|| called.next().filter(|_| called.next().is_none()))
+}
+
+fn names_of(gpu: &Gpu) -> Vec<DeviceId> {
+    gpu.names().map(|name| DeviceId(name.into())).collect()
+}
+
+/// Cards that were known `before` keep the ids they had: what is reserved there is reserved under those.
+pub(crate) fn keep_ids(host: &mut Host, before: &[DeviceId]) {
+    for card in &mut host.cards {
+        let known = before.iter().find(|known| card.names.contains(known)).filter(|_| !before.contains(&card.id));
+        if let Some(known) = known {
+            card.names.retain(|name| name != known);
+            card.names.push(std::mem::replace(&mut card.id, known.clone()));
+        }
+    }
 }
 
 fn found_card(gpu: &Gpu) -> Option<Card> {
@@ -110,13 +149,12 @@ fn found_card(gpu: &Gpu) -> Option<Card> {
         ToldBy::Driver(..) => SizedBy::Machine,
         ToldBy::Engine => SizedBy::Operator,
     };
-    Some(Card { id: gpu.id.clone(), total: gpu.total?, reserve: Bytes::ZERO, sized })
+    Some(Card { id: gpu.id.clone(), names: names_of(gpu), total: gpu.total?, reserve: Bytes::ZERO, sized })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motorpool_vocab::DeviceId;
 
     const RAM: Memory = Memory { ram: Bytes::gib(64), automatic: None, platform: Platform::Other, working_set: None };
 
@@ -193,9 +231,38 @@ mod tests {
         let devices = [device("CUDA5", 20), device("mine", 8)];
         let (shape, cards) = found(&devices, &cards);
         let expected =
-            [("CUDA5", 20, SizedBy::Operator), ("mine", 8, SizedBy::Operator), ("GPU-bb", 24, SizedBy::Machine)];
+            [("GPU-a", 20, SizedBy::Operator), ("mine", 8, SizedBy::Operator), ("GPU-bb", 24, SizedBy::Machine)];
         assert_eq!(shape, HostShape::DiscreteGpu);
         assert_eq!(cards, expected.map(|(id, gib, sized)| (id.to_owned(), gib, sized)));
+    }
+
+    #[test]
+    fn a_card_that_is_named_twice_is_there_once_as_it_was_named_first() {
+        let cards = [gpu("GPU-a", nvml(DeviceKind::Card), Some(24))];
+        let devices = [device("CUDA5", 20), device("GPU-a", 8)];
+        assert_eq!(found(&devices, &cards).1, [("GPU-a".to_owned(), 20, SizedBy::Operator)]);
+        let id = |text: &str| DeviceId(text.into());
+        assert_eq!(named_twice(&devices, &cards), [(id("GPU-a"), id("CUDA5"))]);
+    }
+
+    #[test]
+    fn the_address_of_instances_names_none_of_them() {
+        let instance =
+            |id: &str| Gpu { pci: Some("0000:01:00.0".into()), ..gpu(id, nvml(DeviceKind::Instance), Some(10)) };
+        let cards = [instance("MIG-1"), instance("MIG-22")];
+        assert_eq!(found(&[device("0000:01:00.0", 20)], &cards).1[0].0, "0000:01:00.0");
+        assert_eq!(found(&[device("MIG-22", 9)], &cards).1[0], ("MIG-22".to_owned(), 9, SizedBy::Operator));
+    }
+
+    #[test]
+    fn a_card_keeps_the_id_under_which_something_may_be_reserved_on_it() {
+        let card = gpu("GPU-a", nvml(DeviceKind::Card), Some(24));
+        let mut late = of(&Capacity::default(), &[device("CUDA5", 20)], RAM, std::slice::from_ref(&card));
+        keep_ids(&mut late, &[DeviceId("CUDA5".into())]);
+        assert_eq!((&*late.cards[0].id.0, &late.cards[0].names[..]), ("CUDA5", &[DeviceId("GPU-a".into())][..]));
+        let mut same = of(&Capacity::default(), &[device("CUDA5", 20)], RAM, &[card]);
+        keep_ids(&mut same, &[DeviceId("GPU-a".into()), DeviceId("CUDA5".into())]);
+        assert_eq!(&*same.cards[0].id.0, "GPU-a");
     }
 
     #[test]

@@ -110,6 +110,9 @@ pub(crate) async fn survey(
     };
     let host = host::of(&config.capacity, &config.devices, memory, &usable);
     notes.extend(usable.iter().map(|gpu| note_of(gpu, &host)));
+    notes.extend(host::named_twice(&config.devices, &usable).into_iter().map(|(again, first)| {
+        Note::Amiss(format!("`{again}` in [[device]] is the card `{first}` once more: what is said of it first counts"))
+    }));
     notes.extend(useless.iter().map(|gpu| {
         Note::Amiss(format!(
             "{} is not used: no engine here can compute on it; install one that is built for it",

@@ -23,7 +23,7 @@ use motorpool_catalog::{ConfigError, Difference, Fault, Kind, Outcome, Report, R
 use motorpool_gateway::{Handover, NotReloaded, Reloads};
 use motorpool_pool::{Host, Reload, Reloaded};
 use motorpool_supervisor::{PoolHandle, Surveys};
-use motorpool_vocab::EngineKey;
+use motorpool_vocab::{EngineKey, PoolView};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, watch},
@@ -213,7 +213,7 @@ impl Reloader {
         }
         let mut report = difference.report(|model| draining.iter().any(|key| key.model().as_str() == model));
         if has_other_bounds(now, &new) {
-            self.tell_excess(&mut report);
+            tell_excess(&self.handle.snapshot().pool, &mut report);
         }
         *now = new;
         Ok(Done { report, draining })
@@ -225,15 +225,43 @@ impl Reloader {
             tracing::warn!("what the files say of memory counts once drivers and engines have told of their devices");
         }
     }
+}
 
-    /// What runs stays, whatever is left for it.
-    fn tell_excess(&self, report: &mut Report) {
-        let pool = &self.handle.snapshot().pool;
-        let Some(budget) = pool.budget.filter(|budget| *budget < pool.committed) else { return };
-        let says = |row: &&mut Row| row.kind == Kind::Key && row.name.starts_with("capacity.");
-        if let Some(row) = report.rows.iter_mut().find(says) {
-            let committed = pool.committed;
-            row.what = format!("{}; {committed} is reserved of {budget}: nothing is started until it fits", row.what);
+/// What runs stays, whatever is left for it. Told where it was caused, the likeliest cause first.
+fn tell_excess(pool: &PoolView, report: &mut Report) {
+    const OF_ALL: [&str; 5] =
+        ["capacity.budget", "capacity.reserve", "capacity.shape", "capacity.allow_ram_spillover", "device"];
+    const OF_MEMORY: [&str; 5] =
+        ["capacity.reserve", "capacity.budget", "capacity.shape", "device", "capacity.allow_ram_spillover"];
+    const OF_CARDS: [&str; 5] =
+        ["device", "capacity.shape", "capacity.reserve", "capacity.budget", "capacity.allow_ram_spillover"];
+    // Without a bound on all nothing is measured against the shares.
+    let Some(budget) = pool.budget else { return };
+    let mut tell = |causes: [&str; 5], what: String| {
+        let is_it = |cause: &&str, row: &Row| row.kind == Kind::Key && row.name == **cause;
+        let at = causes.iter().find_map(|cause| report.rows.iter().position(|row| is_it(&cause, row)));
+        if let Some(row) = at.and_then(|at| report.rows.get_mut(at)) {
+            row.what = format!("{}; {what}", row.what);
+        }
+    };
+    let committed = pool.committed;
+    if committed > budget {
+        tell(OF_ALL, format!("{committed} is reserved of {budget}: nothing is started until it fits"));
+    }
+    // Where system memory is all there is, its share is the budget.
+    let is_all = pool.memory.len() < 2 && committed > budget;
+    for part in pool.memory.iter().filter(|part| part.committed > part.share) {
+        let (committed, share) = (part.committed, part.share);
+        match &part.device {
+            Some(card) => tell(
+                OF_CARDS,
+                format!("{committed} is reserved of {share} of card {card}: nothing is started there until it fits"),
+            ),
+            None if is_all => {}
+            None => tell(
+                OF_MEMORY,
+                format!("{committed} is reserved of {share} of system memory: nothing is started there until it fits"),
+            ),
         }
     }
 }
@@ -298,6 +326,66 @@ impl NotDone {
             line: place.as_ref().and_then(ConfigError::line),
             column: place.as_ref().and_then(ConfigError::column),
             nearest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motorpool_vocab::{Bytes, DeviceId, MemoryView};
+
+    fn memory(device: Option<&str>, (committed, share): (u64, u64)) -> MemoryView {
+        let (committed, share) = (Bytes::gib(committed), Bytes::gib(share));
+        let device = device.map(|id| DeviceId(id.into()));
+        MemoryView { device, total: share, share, share_now: share, committed, foreign: None }
+    }
+
+    fn told(budget: Option<u64>, memory: Vec<MemoryView>, changed: &[&str]) -> Vec<(String, String)> {
+        let committed = Bytes::sum(memory.iter().map(|part| part.committed));
+        let budget = budget.map(Bytes::gib);
+        let pool = PoolView {
+            budget,
+            automatic: Bytes::ZERO,
+            ceiling: None,
+            accelerated: Bytes::ZERO,
+            memory,
+            committed,
+            system_ram: Bytes::ZERO,
+        };
+        let row =
+            |name: &&str| Row { kind: Kind::Key, name: (*name).into(), outcome: Outcome::Live, what: "changed".into() };
+        let mut report = Report { rows: changed.iter().map(row).collect() };
+        tell_excess(&pool, &mut report);
+        report.rows.into_iter().map(|row| (row.name, row.what)).collect()
+    }
+
+    #[test]
+    fn what_is_over_a_card_system_memory_or_the_budget_is_told_once_on_the_row_that_caused_it() {
+        let expected = |rows: &[(&str, &str)]| -> Vec<(String, String)> {
+            rows.iter().map(|(name, what)| ((*name).to_owned(), (*what).to_owned())).collect()
+        };
+        let two = |card, ram| vec![memory(Some("GPU-a"), card), memory(None, ram)];
+        let card = "changed; 20.0 GiB is reserved of 12.0 GiB of card GPU-a: nothing is started there until it fits";
+        let of_card = told(Some(90), two((20, 12), (1, 64)), &["capacity.reserve", "device"]);
+        assert_eq!(of_card, expected(&[("capacity.reserve", "changed"), ("device", card)]));
+        let ram = "changed; 60.0 GiB is reserved of 32.0 GiB of system memory: nothing is started there until it fits";
+        let of_ram = told(Some(90), two((1, 12), (60, 32)), &["capacity.reserve", "device"]);
+        assert_eq!(of_ram, expected(&[("capacity.reserve", ram), ("device", "changed")]));
+        let all = "changed; 5.0 GiB is reserved of 4.0 GiB: nothing is started until it fits";
+        let of_all = told(Some(4), vec![memory(None, (5, 4))], &["capacity.budget"]);
+        assert_eq!(of_all, expected(&[("capacity.budget", all)]), "one memory, told once");
+        let alone = told(Some(4), vec![memory(None, (5, 4))], &["device"]);
+        assert_eq!(alone, expected(&[("device", all)]), "whatever was changed");
+        let both = told(Some(20), two((20, 12), (1, 64)), &["capacity.budget"]);
+        assert!(
+            both[0].1.contains("21.0 GiB is reserved of 20.0 GiB:") && both[0].1.contains("card GPU-a"),
+            "{both:?}"
+        );
+        for none in
+            [told(None, two((20, 12), (1, 64)), &["device"]), told(Some(99), two((2, 12), (1, 64)), &["device"])]
+        {
+            assert_eq!(none, expected(&[("device", "changed")]));
         }
     }
 }

@@ -50,6 +50,8 @@ pub struct Holder {
     pub parent: Option<String>,
     /// The access key that it came with, by name, if it came with one.
     pub owner: Option<Arc<str>>,
+    /// Under which number whoever brought it in can end it; names are chosen by clients, and may be others' too.
+    pub entry: Option<u64>,
     /// Since when.
     pub since: Now,
 }

@@ -123,20 +123,59 @@ async fn layers_over_two_cards_are_split_in_one_order_whatever_driver_and_engine
 }
 
 #[tokio::test]
-async fn an_operators_own_names_reach_the_engine_as_they_are() {
+async fn a_card_that_its_operator_and_a_model_call_as_engines_do_is_that_card() {
     let mut house = House::new();
-    let model = model(&mut house, "a", 6 << 10);
+    let model = house.fake_with("a", &taking(6 << 10), "declared = \"6GiB\"\ndevices = [\"CUDA1\"]\n");
     let cards = Cards::put_in(&mut house, TOTALS, "");
     house.add_device("CUDA1", "16GiB");
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
     let process = process_of(&model).await;
-    assert_eq!(after(&process, "--device"), Some("CUDA1"));
-    assert_eq!(process["environment"]["CUDA_VISIBLE_DEVICES"], Value::Null);
+    assert_eq!(after(&process, "--device"), Some("CUDA0"), "the only one that it sees");
+    assert_eq!(process["environment"]["CUDA_VISIBLE_DEVICES"], CARDS[1]);
     let pid = daemon.until_phase("a", &["ready"]).await.pid.expect("it runs");
     assert_eq!(cards.claimed(pid), [(CARDS[1].to_owned(), 6 * GIB)]);
-    assert_is_ours(&daemon, "CUDA1", 6 * GIB).await;
+    assert_is_ours(&daemon, CARDS[1], 6 * GIB).await;
     daemon.stop().await;
+}
+
+/// Committed in all, in GiB (of system memory a little more or less is measured at any time), and on the card; the processes
+/// of both models.
+async fn held_on(daemon: &Daemon<'_>, card: &str) -> (u64, u64, [Option<u32>; 2]) {
+    let status = daemon.status().await;
+    let pid = |model| status.engine(model).and_then(|engine| engine.pid);
+    (status.pool.committed_bytes / GIB, status.card(card).committed_bytes, ["x", "y"].map(pid))
+}
+
+#[tokio::test]
+async fn naming_a_card_by_another_name_moves_nothing_and_charges_nobody_twice() {
+    for name in ["CUDA1", "0000:02:00.0"] {
+        let mut house = House::new();
+        for id in ["x", "y"] {
+            model(&mut house, id, 6 << 10);
+        }
+        let cards = Cards::put_in(&mut house, TOTALS, "");
+        let daemon = house.start().await;
+        for id in ["x", "y"] {
+            assert_serves(&daemon, id).await;
+        }
+        daemon.until_quiet().await;
+        assert_is_ours(&daemon, CARDS[1], 12 * GIB).await;
+        let before = held_on(&daemon, CARDS[1]).await;
+        let text = fs::read_to_string(house.path("config/motorpool.toml")).expect("written");
+        let device = format!("{text}\n[[device]]\nid = \"{name}\"\ntotal = \"16GiB\"\n");
+        house.write_beside("motorpool.toml", &device);
+        let reloaded = daemon.cli(&["reload"]).await;
+        assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
+        cards.after_a_look("").await;
+        assert_eq!(held_on(&daemon, CARDS[1]).await, before, "{name}\n{}", daemon.log());
+        let status = daemon.status().await;
+        assert_eq!(status.pool.memory.iter().filter(|memory| memory.device.is_some()).count(), 2, "{status:?}");
+        for id in ["x", "y"] {
+            assert_serves(&daemon, id).await;
+        }
+        daemon.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use motorpool_tests::e2e::{
     House,
     talk::{CHAT, chat},
 };
+use serde_json::json;
 
 #[tokio::test]
 async fn malformed_configuration_is_shown_with_file_line_column_and_caret() {
@@ -39,6 +40,29 @@ async fn a_line_is_shown_without_the_password_of_its_address() {
         said += &(outcome.stdout + &outcome.stderr);
     }
     assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[tokio::test]
+async fn a_password_that_should_have_been_escaped_is_shown_nowhere_either() {
+    for password in ["hunt/xyzzy9", "hunt#xyzzy9", "hunt?xyzzy9", "hunt'/xyzzy9"] {
+        let house = House::new();
+        let text = format!("[[external]]\nid = \"desk\"\nkind = \"ollama\"\nurl = \"http://me:{password}@desk:x1\"\n");
+        house.write_config();
+        house.write_beside("motorpool.toml", &text);
+        let mut said = house.start_in_vain().await.stderr;
+        assert!(said.contains(":4:7") && said.contains("@desk:x1"), "{said}");
+        for args in [&["config", "check"][..], &["config", "check", "--json"], &["doctor"], &["doctor", "--json"]] {
+            let outcome = house.run(args).await;
+            said += &(outcome.stdout + &outcome.stderr);
+        }
+        let daemon = house.start().await;
+        house.write_beside("motorpool.toml", &text);
+        let answer = daemon.control().post("/api/motorpool/v1/reload", &json!({})).await.expect("an answer");
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        said += &(answer.text() + &daemon.log());
+        assert!(!said.contains("xyzzy9"), "{password}: {said}");
+        daemon.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -12,9 +12,15 @@ use serde_json::{Value, json};
 
 /// A house whose model has one slot and stops before its fifth token.
 fn house() -> (House, FakeModel, Gate) {
+    house_with(1)
+}
+
+/// The same with so many slots.
+fn house_with(n_slots: u32) -> (House, FakeModel, Gate) {
     let mut house = House::new();
     let go_on = gate(&house, "go-on");
-    let model = house.fake_with("a", &pausing(20, 5, &go_on), "declared = \"600MiB\"\nslots = 1\n");
+    let lines = format!("declared = \"600MiB\"\nslots = {n_slots}\n");
+    let model = house.fake_with("a", &pausing(20, 5, &go_on), &lines);
     (house, model, go_on)
 }
 
@@ -115,6 +121,70 @@ async fn a_whole_reply_that_is_cancelled_is_a_refusal_and_its_number_is_as_good_
     })
     .await;
     assert_eq!([&row["errors"], &row["aborted"]], [&json!(2), &json!(0)], "{row}");
+    go_on.open().expect("opened");
+    assert_serves(&daemon, "a").await;
+    daemon.stop().await;
+}
+
+/// The numbers of those that are served and of those that wait, once there are so many.
+async fn numbers(daemon: &Daemon<'_>, n: (usize, usize)) -> (Vec<u64>, Vec<u64>) {
+    eventually(&format!("{n:?} are served and wait"), async || {
+        let queue = daemon.cli(&["queue", "--json"]).await.json();
+        let of = |list: &str| -> Vec<u64> {
+            let rows = queue["engines"][0][list].as_array().into_iter().flatten();
+            rows.filter_map(|row| row["id"].as_u64()).collect()
+        };
+        let found = (of("active"), of("pending"));
+        ((found.0.len(), found.1.len()) == n).then_some(found)
+    })
+    .await
+}
+
+/// Two clients of one name are served and a third one waits.
+async fn three_of_one_name(daemon: &Daemon<'_>) -> Vec<tokio::task::JoinHandle<Answer>> {
+    let mut asked = vec![];
+    for n in [(1, 0), (2, 0), (2, 1)] {
+        let (http, request) = (daemon.http(), named(CHAT, "mine", &ask("a", "one")));
+        asked.push(tokio::spawn(
+            async move { http.send(request).await.expect("a head").whole().await.expect("an answer") },
+        ));
+        numbers(daemon, n).await;
+    }
+    asked
+}
+
+#[tokio::test]
+async fn a_number_ends_exactly_one_request_and_a_name_all_of_that_name_whether_they_wait_or_are_served() {
+    let (house, model, go_on) = house_with(2);
+    let daemon = house.start().await;
+    let asked = three_of_one_name(&daemon).await;
+    let (served, waits) = numbers(&daemon, (2, 1)).await;
+    // The second of those that are served: the first and the one that waits have its name too.
+    let told = daemon.cli(&["cancel", &served[1].to_string()]).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let (left, none) = numbers(&daemon, (2, 0)).await;
+    assert_eq!((left, none), (vec![served[0], waits[0]], vec![]), "the other two go on");
+    let (http, request) = (daemon.http(), named(CHAT, "mine", &ask("a", "one")));
+    let fourth =
+        tokio::spawn(async move { http.send(request).await.expect("a head").whole().await.expect("an answer") });
+    let (_, waits) = numbers(&daemon, (2, 1)).await;
+    assert_eq!(cancel(&daemon, &waits[0].to_string()).await.json(), json!({"changed": true}));
+    assert_eq!(fourth.await.expect("no panic").status, 503);
+    numbers(&daemon, (2, 0)).await;
+    let told = daemon.cli(&["cancel", "mine"]).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    for asked in asked {
+        let answer = asked.await.expect("no panic");
+        assert_eq!(answer.status, 503, "{}", answer.text());
+    }
+    assert_left(&daemon, &model, 3).await;
+    let asked = three_of_one_name(&daemon).await;
+    assert_eq!(cancel(&daemon, "mine").await.json(), json!({"changed": true}));
+    for asked in asked {
+        let answer = asked.await.expect("no panic");
+        assert_eq!(answer.status, 503, "waiting or served: {}", answer.text());
+    }
+    daemon.until_quiet().await;
     go_on.open().expect("opened");
     assert_serves(&daemon, "a").await;
     daemon.stop().await;

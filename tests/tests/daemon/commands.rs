@@ -2,6 +2,7 @@
 use crate::support::{assert_serves, gate, pausing, stream_until};
 use motorpool_testkit::{Behaviour, eventually, text};
 use motorpool_tests::e2e::{House, talk::Said};
+use nix::sys::signal::Signal;
 use serde_json::json;
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -35,6 +36,23 @@ async fn engines_and_models_are_shown_to_people_and_to_programs() {
     let models = daemon.cli(&["models"]).await.stdout;
     assert!(models.lines().any(|line| line.starts_with('a') && line.contains("loaded")), "{models}");
     assert!(daemon.cli(&["models", "--json"]).await.json()["models"].is_array());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_hangs_is_a_finding_with_its_cure() {
+    let house = House::new();
+    let daemon = house.start().await;
+    daemon.signal(Signal::SIGSTOP);
+    let findings = daemon.cli(&["doctor", "--json"]).await;
+    daemon.signal(Signal::SIGCONT);
+    assert!(findings.code.is_some_and(|code| code != 0), "{findings:?}");
+    let findings = findings.json();
+    let is_it = |finding: &&serde_json::Value| finding["what"] == "daemon";
+    let found = findings.as_array().and_then(|all| all.iter().find(is_it)).expect("a finding");
+    let text = |key: &str| found[key].as_str().unwrap_or_default();
+    assert!(text("state") == "fault" && text("found").contains("does not answer within 5 s"), "{found}");
+    assert!(text("cure").contains(&format!("kill -CONT {}", daemon.pid())), "{found}");
     daemon.stop().await;
 }
 

@@ -8,6 +8,7 @@ mod bench;
 mod cancelled;
 mod clients;
 mod commands;
+mod commands_json;
 mod crash;
 mod cycles;
 mod denial;

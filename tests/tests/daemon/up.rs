@@ -6,6 +6,7 @@ use motorpool_tests::e2e::{
     talk::{CHAT, chat},
 };
 use nix::sys::signal::Signal;
+use serde_json::json;
 use std::path::Path;
 
 /// What `up` prints last before it serves on.
@@ -84,6 +85,12 @@ async fn a_folder_is_entered_and_one_of_it_loaded_where_a_pool_runs() {
     assert_eq!((second.starts().len(), there.starts().len()), (0, 0), "one of it");
     let answer = daemon.http().post(CHAT, &chat("c", "hello")).await.expect("an answer");
     assert_eq!(answer.status, 200, "all of it is entered: {}", answer.text());
+    // One that comes later stands behind the one that is asked.
+    let third = file(&house, "other", "d");
+    let entered = daemon.cli(&["up", text(&folder)]).await;
+    assert!(entered.stderr.contains("is loaded there as `b`"), "{entered:?}");
+    let answer = daemon.http().post(CHAT, &chat("d", "hello")).await.expect("an answer");
+    assert_eq!((answer.status.as_u16(), third.starts().len()), (200, 1), "it is entered too: {}", answer.text());
     daemon.stop().await;
 }
 
@@ -97,6 +104,22 @@ async fn a_star_in_an_alias_of_the_pool_that_runs_is_not_the_model_of_a_file() {
     assert_eq!((loaded.code, mine.starts().len(), any.starts().len()), (Some(0), 1, 0), "{loaded:?}");
     assert!(loaded.stderr.contains("is loaded there as `mine`"), "{loaded:?}");
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_chat_is_asked_nothing_and_serves_on_whatever_form_is_printed() {
+    let mut house = House::new();
+    let model = house.fake_with("e", &Behaviour::default(), "capabilities = [\"embeddings\"]\n");
+    house.write_config();
+    for (form, before) in [(&["--json"][..], "\"http://"), (&[], UP)] {
+        let args = [form, &["up", text(model.path())]].concat();
+        let daemon = Daemon::start_as(&house, &args, before).await;
+        assert_eq!(daemon.printed().contains("\"reply\": null"), !form.is_empty(), "{}", daemon.printed());
+        let wanted = json!({"model": "e", "input": "hello"});
+        let answer = daemon.control().post("/v1/embeddings", &wanted).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        daemon.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -4,5 +4,6 @@ mod caches;
 mod gpu;
 mod hub;
 mod hub_troubles;
+mod packages;
 mod removed;
 mod support;

@@ -57,6 +57,32 @@ fn one_device_is_taken_the_smallest_that_fits_and_ties_go_by_id() {
 }
 
 #[test]
+fn a_chosen_card_is_found_by_any_of_its_names_and_reserved_under_its_id() {
+    let named = |card: &str, names: &[&str]| {
+        let names = names.iter().map(|name| id(name)).collect();
+        Card { names, ..Card::new(card, Bytes::gib(24)) }
+    };
+    let cards = vec![named("A", &["CUDA0", "0000:01:00.0"]), named("B", &["CUDA1"])];
+    let host = Host { cards, ..discrete(&[]) };
+    let on = |names: &[&str]| {
+        let devices = Some(names.iter().map(|name| id(name)).collect());
+        place(&ledger(&host), &load(layers(7, 0), Choice { devices, ..Choice::default() }))
+    };
+    assert_eq!(devices(&on(&["CUDA1"])), [("B", 8)]);
+    assert_eq!(devices(&on(&["0000:01:00.0"])), [("A", 8)]);
+    assert_eq!(devices(&on(&["cuda0", "A"])), [("A", 8)], "one card, named twice");
+    assert_eq!(on(&["CUDA1"]).claim, on(&["B"]).claim);
+}
+
+#[test]
+fn what_several_cards_are_called_names_none_of_them() {
+    let cut = |card: &str| Card { names: vec![id("0000:01:00.0")], ..Card::new(card, Bytes::gib(24)) };
+    let bounds = Host { cards: vec![cut("MIG-a"), cut("MIG-b")], ..discrete(&[]) }.bounds();
+    assert_eq!(bounds.id_of(&id("0000:01:00.0")), id("0000:01:00.0"));
+    assert_eq!(bounds.id_of(&id("MIG-b")), id("MIG-b"));
+}
+
+#[test]
 fn what_fits_no_single_device_goes_over_the_largest_in_proportion() {
     let four = discrete(&[("A", 8), ("B", 24), ("C", 8), ("D", 16)]);
     assert_eq!(devices(&place(&ledger(&four), &auto(layers(36, 0)))), [("B", 22), ("D", 15)], "of 37 with the output");

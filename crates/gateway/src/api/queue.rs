@@ -1,6 +1,6 @@
 //! Queues of the pool: who is served, who waits, and what an operator does about it; how many engines are wanted.
 use super::{Name, Refused, Shared, Whole};
-use crate::errors::Failure;
+use crate::{context::Context, errors::Failure};
 use axum::{
     Json,
     extract::{Path, State},
@@ -129,23 +129,40 @@ pub(super) async fn cancel(State(context): Shared, name: Name) -> Result<Json<Re
     answered(&context.handle.withdraw(ticket).await, ticket)
 }
 
-/// The same by the number of a request or by its name, `req_…`. One that is served, or is on its way to an engine, ends with
-/// an error. Clients choose names: every request of that name ends.
+/// Ends a request, whether it waits or is served: the one of this number, else every one of this name, `req_…`, which
+/// clients choose. One that is served, or is on its way to an engine, ends with an error.
 pub(super) async fn cancel_request(State(context): Shared, name: Name) -> Result<Json<Requeued>, Refused> {
     let Path(name) = name.map_err(|e| invalid(e.body_text()))?;
-    let snapshot = context.handle.snapshot();
-    let is_it = |id: u64, holder: &Holder| holder.request == name || id.to_string() == name;
-    let waits = snapshot.entries.iter().flat_map(|entry| &entry.pending).find(|p| is_it(p.id, &p.holder));
-    if let Some(waiting) = waits {
-        let ticket = RequestId(waiting.id);
-        return answered(&context.handle.withdraw(ticket).await, ticket);
-    }
-    let mut leases = snapshot.entries.iter().flat_map(|entry| &entry.leases);
-    let served = leases.find(|lease| is_it(lease.id, &lease.holder)).map(|lease| lease.holder.request.as_str());
-    if context.running.cancel(served.unwrap_or(&name)) {
+    let ended = match name.parse() {
+        Ok(number) => cancel_numbered(&context, number).await,
+        Err(_) => false,
+    };
+    if ended || cancel_named(&context, &name).await {
         return Ok(Json(Requeued { changed: true }));
     }
     Err(Refused(Failure::NotFound { path: format!("request {name}"), hint: "; it is over, or never was" }))
+}
+
+/// One that waits is served as soon as it is somebody's turn: who does not wait any more is looked for among those.
+async fn cancel_numbered(context: &Context, number: u64) -> bool {
+    if matches!(context.handle.withdraw(RequestId(number)).await, Answer::Requeued) {
+        return true;
+    }
+    let snapshot = context.handle.snapshot();
+    let mut leases = snapshot.entries.iter().flat_map(|entry| &entry.leases);
+    let served = leases.find(|lease| lease.id == number).and_then(|lease| lease.holder.entry);
+    served.is_some_and(|entry| context.running.cancel_one(entry))
+}
+
+async fn cancel_named(context: &Context, name: &str) -> bool {
+    let snapshot = context.handle.snapshot();
+    let waiting = snapshot.entries.iter().flat_map(|entry| &entry.pending).filter(|p| p.holder.request == name);
+    let mut ended = false;
+    for waiting in waiting {
+        ended |= matches!(context.handle.withdraw(RequestId(waiting.id)).await, Answer::Requeued);
+    }
+    // All of that name, those included that were waiting a moment ago.
+    context.running.cancel(name) || ended
 }
 
 #[derive(Deserialize)]

@@ -69,7 +69,11 @@ pub(super) fn table() -> Vec<Row> {
         looks("/queue", "Who is served, and who waits", queue::list),
         posts("/queue/{id}/cancel", "Takes one request out of the queue", queue::cancel),
         posts("/queue/{id}/move", "Moves one request within its queue", queue::shift),
-        posts("/requests/{id}/cancel", "Cancels a request by its id", queue::cancel_request),
+        posts(
+            "/requests/{id}/cancel",
+            "Ends a request, waiting or served, by its number; by its name, all of that name",
+            queue::cancel_request,
+        ),
         posts("/reconcile", "Says how many engines of models are wanted", queue::reconcile),
         posts("/reload", "Reads the files again", reload::reload),
         looks("/events", "What happens, as a stream of numbered events that can be resumed", events::stream),

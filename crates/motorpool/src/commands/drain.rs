@@ -1,4 +1,4 @@
-//! `motorpool drain`, `motorpool restart` and `motorpool cancel`: engines out of use and anew, requests out of their queue.
+//! `motorpool drain`, `motorpool restart` and `motorpool cancel`: engines out of use and anew, requests to their end.
 use crate::{
     client::{Client, escaped},
     exit::Failure,
@@ -29,7 +29,7 @@ pub(crate) struct Restart {
 
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
-    /// Its number in `motorpool queue`, or its name there
+    /// Its number in `motorpool queue`: that one; or its name there: all of that name, waiting or served
     #[arg(value_name = "ID")]
     request: String,
 }
@@ -58,7 +58,7 @@ pub(super) async fn restart(client: &Client, out: Out, Restart { model, force }:
 
 pub(super) async fn cancel(client: &Client, out: Out, Cancel { request }: Cancel) -> Result<(), Failure> {
     let answer = client.post(&format!("{API}/requests/{}/cancel", escaped(&request)), &json!({})).await?;
-    out.data(&answer, || format!("{request} is out of its queue\n"))
+    out.data(&answer, || format!("{request} is ended; its client is told so\n"))
 }
 
 /// Of an engine by its key, else of a model.

@@ -21,7 +21,12 @@ pub(super) async fn perform(client: &Client, out: Out, Run { model, prompt }: Ru
             out.data(&reply, String::new)
         }
         (Some(prompt), Form::People) => answer(&mut chat, &prompt).await,
-        (None, _) => converse(&mut chat).await,
+        (None, Form::People) => converse(&mut chat).await,
+        (None, Form::Json) => Err(Failure::new(
+            Exit::Usage,
+            "a conversation is for people, and --json for programs",
+            "give one question: `motorpool run MODEL \"...\" --json`",
+        )),
     }
 }
 

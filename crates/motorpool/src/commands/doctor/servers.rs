@@ -2,12 +2,12 @@
 //!
 //! Each is asked what it lists and holds and nothing else, all at once. Whether a router heeds `autoload=0` its newer builds
 //! say; of others a daemon that runs knows it from its first load there, and else nobody.
-use super::finding::Finding;
+use super::{ANSWERS_WITHIN, finding::Finding};
 use crate::{client::Client, dirs::Dirs, exit::chain, external, status::Servers};
 use motorpool_catalog::{Config, External, ExternalLifecycle};
 use motorpool_external::{Autoload, Guest, ServerError, View};
 use std::collections::BTreeMap;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 const WHAT: &str = "model server";
 
@@ -21,8 +21,10 @@ pub(super) async fn findings(dirs: &Dirs, config: &Config) -> Vec<Finding> {
     if config.external.is_empty() {
         return Vec::new();
     }
-    let servers = Client::new(&dirs.live_control_socket()).get::<Servers>("/api/motorpool/v1/residency").await;
-    let servers = servers.map_or_else(|_| Vec::new(), |servers| servers.targets);
+    let client = Client::new(&dirs.live_control_socket());
+    // One that hangs has a finding of its own.
+    let servers = timeout(ANSWERS_WITHIN, client.get::<Servers>("/api/motorpool/v1/residency")).await;
+    let servers = servers.ok().and_then(Result::ok).map_or_else(Vec::new, |servers| servers.targets);
     let told = servers.into_iter().filter_map(|server| Some((server.id, server.autoload?))).collect();
     of_all(config, &told).await
 }

@@ -1,5 +1,5 @@
 //! What of ours is here: directories, budget, engines, models, addresses, the daemon.
-use super::finding::Finding;
+use super::{ANSWERS_WITHIN, finding::Finding};
 use crate::{
     client::{Client, ClientError},
     dirs::Dirs,
@@ -16,7 +16,8 @@ use motorpool_devices::Graphics;
 use motorpool_pool::{Budget, Host};
 use motorpool_vocab::Bytes;
 use serde_json::Value;
-use std::{io, net::TcpListener, path::Path};
+use std::{fs, io, net::TcpListener, path::Path};
+use tokio::time::timeout;
 
 /// Below this much free disk neither an engine nor a model fits.
 const LITTLE_DISK: Bytes = Bytes::gib(2);
@@ -196,11 +197,24 @@ pub(super) fn address(address: &Address) -> Finding {
 }
 
 pub(super) async fn daemon(dirs: &Dirs) -> Option<Finding> {
-    match Client::new(&dirs.live_control_socket()).get::<Value>("/health").await {
-        Ok(_) => Some(Finding::good("daemon", "running")),
-        Err(ClientError::NoDaemon { .. }) => None,
-        Err(error) => Some(Finding::fault("daemon", error.into())),
+    let client = Client::new(&dirs.live_control_socket());
+    match timeout(ANSWERS_WITHIN, client.get::<Value>("/health")).await {
+        Ok(Ok(_)) => Some(Finding::good("daemon", "running")),
+        Ok(Err(ClientError::NoDaemon { .. })) => None,
+        Ok(Err(error)) => Some(Finding::fault("daemon", error.into())),
+        Err(_) => Some(Finding::fault("daemon", hangs(dirs))),
     }
+}
+
+/// It holds its socket and says nothing: it is stopped, or hangs.
+fn hangs(dirs: &Dirs) -> Failure {
+    let what = format!("it is there, and does not answer within {} s", ANSWERS_WITHIN.as_secs());
+    let pid = fs::read_to_string(dirs.state.join("lock")).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let pid = pid.map_or_else(|| "its process id".to_owned(), |pid| pid.to_string());
+    let cure = format!(
+        "run `kill -CONT {pid}` if it was stopped; else `kill -ABRT {pid}`, which ends its engines too, and start it again"
+    );
+    Failure::new(Exit::Findings, what, cure)
 }
 
 #[cfg(test)]

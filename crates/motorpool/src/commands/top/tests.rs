@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
 
 fn engine(key: &str, phase: &str, more: &Value) -> Value {
     let mut engine = json!({"key": key, "phase": phase, "leases": [], "queue": 0, "reservedBytes": 0});
@@ -31,8 +32,7 @@ fn two() -> Event {
         "leases": [{}], "slots": 4, "queue": 2, "reservedBytes": 9 * GIB, "plannedBytes": 8 * GIB,
         "measuredBytes": 9 * GIB, "memory": {"from": "learned"}, "unloadInMs": 540_000,
     });
-    let loading =
-        json!({"progress": 630, "reservedBytes": 2 * GIB, "plannedBytes": 2 * GIB, "memory": {"from": "estimated"}});
+    let loading = json!({"progress": 630, "reservedBytes": 600 * MIB, "plannedBytes": 600 * MIB, "memory": {"from": "estimated"}});
     status(
         &[
             engine("llama-server:qwen3-8b:0", "ready", &ready),
@@ -67,6 +67,7 @@ fn a_wide_terminal_shows_all_figures_and_a_narrow_one_the_most_important() {
     let denied = news("    12  capacity-denied  llama-server:big:0  requested 90.0 GiB", true);
     let view = after(vec![two(), news("    11  ready            llama-server:qwen3-8b:0  spawn 3", false), denied]);
     insta::assert_snapshot!("wide", shown(&view, 130, 20));
+    assert!(shown(&view, 124, 20).contains(" 600.0 MiB estimated "), "{}", shown(&view, 124, 20));
     insta::assert_snapshot!("narrow", shown(&view, 90, 16));
 }
 

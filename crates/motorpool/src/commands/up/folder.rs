@@ -13,8 +13,8 @@ use std::path::Path;
 /// Models of other programs that are named.
 const OFFERED: usize = 5;
 
-/// Enters all models of a folder; the one that is asked.
-pub(super) fn enter(dirs: &Dirs, settings: &Settings, dir: &Path) -> Result<ModelId, Failure> {
+/// Enters all models of a folder; the one that is asked, and the others.
+pub(super) fn enter(dirs: &Dirs, settings: &Settings, dir: &Path) -> Result<(ModelId, Vec<ModelId>), Failure> {
     let root = dir
         .canonicalize()
         .map_err(|error| Failure::new(Exit::NotFound, format_args!("{}: {error}", dir.display()), "check the path"))?;
@@ -28,10 +28,12 @@ pub(super) fn enter(dirs: &Dirs, settings: &Settings, dir: &Path) -> Result<Mode
         out::say(format_args!("found   {id}  {} ({})", found.file.display(), Bytes::new(found.bytes)));
     }
     let default = settings.config.defaults.model.as_deref();
-    pick(&scan.models, &ids, default).cloned().ok_or_else(|| {
+    let asked = pick(&scan.models, &ids, default).cloned().ok_or_else(|| {
         let what = format!("there is no model in {}", dir.display());
         Failure::new(Exit::NotFound, what, "name a folder with GGUF files, or one of its files")
-    })
+    })?;
+    let others = ids.into_iter().filter(|id| *id != asked).collect();
+    Ok((asked, others))
 }
 
 /// The default model when it is among them, else the first that chats, else the first.

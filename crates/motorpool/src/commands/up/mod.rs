@@ -95,8 +95,8 @@ async fn running(client: &Client, out: Out) -> Result<(), Failure> {
 /// are entered in the catalog, which it then reads again.
 async fn load_there(client: &Client, dirs: &Dirs, (config, file): (Option<&Path>, &Path)) -> Result<(), Failure> {
     let settings = Settings::load(dirs, config)?;
-    let id = enter(dirs, &settings, file).await?;
-    if !knows(client, &id).await? {
+    let Entered { id, others } = enter(dirs, &settings, file).await?;
+    if !knows_all(client, others.iter().chain([&id])).await? {
         client.post(reload::PATH, &json!({})).await?;
         if !knows(client, &id).await? {
             return Err(Failure::new(
@@ -109,6 +109,15 @@ async fn load_there(client: &Client, dirs: &Dirs, (config, file): (Option<&Path>
     load::until_ready(client, &id).await?;
     out::say(format_args!("{} is loaded there as `{id}`", file.display()));
     Ok(())
+}
+
+async fn knows_all(client: &Client, ids: impl Iterator<Item = &String>) -> Result<bool, ClientError> {
+    for id in ids {
+        if !knows(client, id).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether the pool that runs has a model of just this id: a `*` may lead the name to another one.
@@ -126,7 +135,7 @@ async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings
     let mut settings = Settings::load(dirs, config)?;
     let mut name = settings.config.defaults.model.clone().unwrap_or_else(|| DEFAULT.to_owned());
     if let Some(file) = &up.file {
-        name = enter(dirs, &settings, file).await?;
+        name = enter(dirs, &settings, file).await?.id;
         settings = Settings::load(dirs, config)?;
     }
     let id = settings.catalog.resolve(&name).map_err(ModelError::from)?.id.clone();
@@ -135,15 +144,25 @@ async fn choose(dirs: &Dirs, config: Option<&Path>, up: &Up) -> Result<(Settings
     Ok((settings, model))
 }
 
-/// Enters what the catalog does not know of a file or a folder. The id of the file's model, or of the one that is asked.
-async fn enter(dirs: &Dirs, settings: &Settings, file: &Path) -> Result<String, Failure> {
+/// What the catalog knows of a file or a folder.
+struct Entered {
+    /// The file's model, or the one that is asked.
+    id: String,
+    /// The folder's other models.
+    others: Vec<String>,
+}
+
+/// Enters what the catalog does not know of a file or a folder.
+async fn enter(dirs: &Dirs, settings: &Settings, file: &Path) -> Result<Entered, Failure> {
     if file.is_dir() {
-        return Ok(folder::enter(dirs, settings, file)?.to_string());
+        let (id, others) = folder::enter(dirs, settings, file)?;
+        return Ok(Entered { id: id.to_string(), others: others.iter().map(ToString::to_string).collect() });
     }
-    Ok(match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
+    let id = match Wanted::file(file, (&Store::new(dirs), &settings.catalog))? {
         Wanted::Known(model) => model.id.to_string(),
         new => pull::pull(dirs, &settings.catalog, new).await?.id,
-    })
+    };
+    Ok(Entered { id, others: Vec::new() })
 }
 
 async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Result<(), Failure> {
@@ -169,8 +188,15 @@ async fn provide_model(dirs: &Dirs, settings: &Settings, model: &Model) -> Resul
 /// Loads the model; then the address, one question, its answer as it comes, and the pool.
 async fn greet(client: &Client, out: Out, model: &Model) -> Result<(), Failure> {
     let mut chat = Chat::new(client, model.id.as_str()).at_most(GREETING_TOKENS);
+    let chats = model.capabilities.contains(&Capability::Chat);
     if out.form == Form::Json {
-        let reply = chat.ask_whole(QUESTION).await?;
+        // One that does not chat is there like any other, and asked nothing.
+        let reply = if chats {
+            chat.ask_whole(QUESTION).await?
+        } else {
+            load::until_ready(client, model.id.as_str()).await?;
+            Value::Null
+        };
         let (_, status) = Status::ask(client).await?;
         return out.data(&json!({ "reply": reply, "status": status }), String::new);
     }
@@ -180,7 +206,7 @@ async fn greet(client: &Client, out: Out, model: &Model) -> Result<(), Failure> 
     let address = address.map_or_else(String::new, |address| format!("OpenAI-compatible address: {address}/v1\n"));
     // Before the answer, which may be long and make no sense.
     out::write(&format!("\n{address}stop with Ctrl-C\n\n"))?;
-    if model.capabilities.contains(&Capability::Chat) {
+    if chats {
         out::say(format_args!("asking {}: {QUESTION}", model.id));
         run::answer(&mut chat, QUESTION).await?;
     }
