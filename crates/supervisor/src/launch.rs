@@ -92,6 +92,9 @@ pub enum LaunchError {
         /// What the system said.
         source: io::Error,
     },
+    /// Nobody wanted it any more before it ran.
+    #[error("it was told to end before it ran")]
+    NotWanted,
     /// No nonce could be drawn.
     #[error("no random bits")]
     Nonce(#[source] io::Error),
@@ -190,6 +193,17 @@ impl Blocked {
     pub async fn abandon(mut self) {
         self.kept.order(&Order::Kill).await;
         self.kept.until_gone().await;
+    }
+}
+
+#[cfg(test)]
+impl Kept {
+    /// A keeper that says this, and then nothing more.
+    pub(crate) fn that_says(said: impl IntoIterator<Item = Report>) -> Self {
+        let (sender, reports) = mpsc::channel(BACKLOG);
+        said.into_iter().for_each(|report| sender.try_send(report).expect("room"));
+        let (orders, _) = UnixStream::pair().expect("a pair");
+        Self { orders: orders.into_split().1, reports }
     }
 }
 
@@ -303,10 +317,13 @@ async fn sweep_until_clear(wanted: Wanted) {
     loop {
         let again = wanted.clone();
         match tokio::task::spawn_blocking(move || settle::sweep(&again, SWEEP_WITHIN)).await {
-            Ok(left) if left.is_empty() => return,
-            Ok(left) => tracing::error!(pids = ?left, "processes of an engine without keeper cannot be killed"),
-            // The runtime is ending; the next supervisor settles what is left.
-            Err(_) => return,
+            Ok(None) => return,
+            Ok(Some(left)) => tracing::error!(?left, "an engine without keeper is not known to be gone"),
+            // The runtime is ending, and this with it: the next supervisor settles what is left.
+            Err(error) => {
+                tracing::error!(%error, "an engine without keeper is not found");
+                tokio::time::sleep(SWEEP_WITHIN).await;
+            }
         }
     }
 }

@@ -119,8 +119,14 @@ async fn an_engine_that_stops_loading_is_given_up() {
 #[tokio::test]
 async fn an_engine_that_stops_loading_is_given_up_however_busy_our_probes_keep_it() {
     let stuck = Load { gates: vec![std::env::temp_dir().join("a-gate-that-nobody-opens")], ..Load::default() };
-    let health = Health { work_us: 3000, ..Health::default() };
-    assert_given_up_after("3s", &Behaviour { load: stuck, health, ..Behaviour::default() }, "load-stalled").await;
+    for health in [
+        Health { work_us: 3000, ..Health::default() },
+        // As engines do that write an access log.
+        Health { logs: Switch::ON, ..Health::default() },
+    ] {
+        let behaviour = Behaviour { load: stuck.clone(), health, ..Behaviour::default() };
+        assert_given_up_after("3s", &behaviour, "load-stalled").await;
+    }
 }
 
 #[tokio::test]
