@@ -192,6 +192,13 @@ pub enum Input {
         /// Which of its writings that was.
         writing: Writing,
     },
+    /// The first process of a child ended by itself, and the rest of its tree is being killed; `Gone` follows.
+    Ended {
+        /// The child.
+        spawn: Spawn,
+        /// How it ended.
+        exit: Exit,
+    },
     /// The child and its whole tree are gone and reaped; or it never came to be.
     Gone {
         /// The child.

@@ -223,6 +223,7 @@ impl Pool {
             Input::Probed { spawn, probe, probed } => self.on_probed(now, spawn, (probe, probed)),
             Input::Reset { id, model } => self.on_reset(now, id, model),
             Input::SlotWritten { spawn, writing } => self.on_slot_written(now, spawn, writing),
+            Input::Ended { spawn, exit } => self.on_ended(now, spawn, exit),
             Input::Gone { spawn, exit } => self.on_gone(now, spawn, exit),
             Input::UnloadIdle { id, key } => self.on_unload_idle(now, id, &key),
             Input::Evict { id, key, force } => self.on_evict(now, id, &key, force),

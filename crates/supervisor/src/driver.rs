@@ -3,7 +3,7 @@
 //! ```text
 //! order ─► launch ─► Launched ─► loading ─► Ready ─► serving ─► Gone
 //!             │                  │ lines, reports, growth: Progress
-//!             └─ failed ─────────┴─ ended ──────────────────────► Gone
+//!             └─ failed ─────────┴─ ended ─► Ended? ────────────► Gone
 //! ```
 use crate::{
     Engine, Gone, Heard, LaunchError, Launcher, Leftover, Polite, Source,
@@ -256,6 +256,7 @@ impl Driver {
                             nudge.notify_one();
                         }
                     }
+                    Some(Heard::Ended(so_far)) => self.ended(question.pid, so_far, manifest),
                     Some(Heard::Gone(gone)) => return Some(gone),
                     None => return Some(Gone::default()),
                 },
@@ -300,10 +301,21 @@ impl Driver {
                             self.report.whole().into_iter().for_each(|whole| watched.ready(Some(whole)));
                         }
                     }
+                    Some(Heard::Ended(so_far)) => self.ended(engine.process().pid, so_far, manifest),
                     Some(Heard::Gone(gone)) => return gone,
                     None => return Gone::default(),
                 },
             }
+        }
+    }
+
+    /// Its first process ended by itself, and the rest of its tree is being killed: who waits for it to serve is told now.
+    fn ended(&self, pid: u32, so_far: Gone, manifest: &Manifest) {
+        if self.told == Told::Nothing {
+            let own = so_far.oom_kills;
+            // What the kernel did elsewhere is known only by its end.
+            let exit = with_oom_kills(exit_of(pid, so_far, self.told, manifest), own, (None, None));
+            self.tell(Input::Ended { spawn: self.spawn, exit });
         }
     }
 

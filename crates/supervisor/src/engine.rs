@@ -221,7 +221,7 @@ impl Engine {
         if self.ending.is_none() {
             match self.kept.hear().await? {
                 Heard::Gone(gone) => self.ending = Some((gone, self.write_gone())),
-                heard @ Heard::Line { .. } => return Some(heard),
+                heard @ (Heard::Line { .. } | Heard::Ended(_)) => return Some(heard),
             }
         }
         let (_, writing) = self.ending.as_mut()?;
@@ -245,7 +245,7 @@ impl Engine {
         loop {
             match self.hear().await {
                 Some(Heard::Gone(gone)) => return gone,
-                Some(Heard::Line { .. }) => {}
+                Some(Heard::Line { .. } | Heard::Ended(_)) => {}
                 None => return Gone::default(),
             }
         }

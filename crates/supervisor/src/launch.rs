@@ -112,6 +112,8 @@ pub enum Heard {
         /// How many are missing before it.
         n_dropped: u32,
     },
+    /// Its first process has ended, and others of its tree are being killed. `Gone` follows.
+    Ended(Gone),
     /// Nothing of it is left. The last that is heard.
     Gone(Gone),
 }
@@ -185,7 +187,10 @@ impl Blocked {
             }
             Some(Report::Gone(Gone { code: None, signal: None, .. })) | None => Err(LaunchError::KeeperLost),
             Some(Report::Gone(_)) => Err(LaunchError::EngineLost),
-            Some(_) => Err(LaunchError::KeeperLost),
+            Some(_) => {
+                self.kept.until_gone().await;
+                Err(LaunchError::EngineLost)
+            }
         }
     }
 
@@ -213,6 +218,7 @@ impl Kept {
         loop {
             match self.reports.recv().await? {
                 Report::Line { source, text, n_dropped } => return Some(Heard::Line { source, text, n_dropped }),
+                Report::Ended(so_far) => return Some(Heard::Ended(so_far)),
                 Report::Gone(gone) => return Some(Heard::Gone(gone)),
                 Report::Born { .. } | Report::Running | Report::ExecFailed { .. } | Report::Failed { .. } => {}
             }
@@ -234,7 +240,7 @@ impl Kept {
         loop {
             match self.hear().await {
                 Some(Heard::Gone(gone)) => return gone,
-                Some(Heard::Line { .. }) => {}
+                Some(Heard::Line { .. } | Heard::Ended(_)) => {}
                 None => return Gone::default(),
             }
         }

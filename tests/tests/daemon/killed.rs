@@ -1,6 +1,6 @@
 //! SIGKILL of the supervisor, in every phase: its engines are gone within 2 s, and the next one begins where nothing is.
 use crate::support::{Blockade, assert_serves, deaf, gate, loading_until, pausing, stream_until};
-use motorpool_testkit::{Behaviour, Environment, FakeModel, Flood, Grandchild, LineEnd, Session, eventually};
+use motorpool_testkit::{Behaviour, Environment, FakeModel, Flood, Grandchild, LineEnd, Session, Stop, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     daemon::send,

@@ -438,6 +438,7 @@ impl World {
         let measured = Measured { private: Some(Bytes::gib(9)), ..Measured::default() };
         [
             Input::Gone { spawn, exit: Exit::default() },
+            Input::Ended { spawn, exit: Exit::default() },
             Input::Progress { spawn, per_mille: Some(999) },
             Input::Launched { spawn, pid: 1 },
             Input::Measured { spawn, measured },
