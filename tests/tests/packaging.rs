@@ -3,7 +3,7 @@
 //!
 //! No image is built here and nothing runs on macOS: what can be read is read.
 use motorpool_tests::{e2e::House, tidy::tree};
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 fn packaging() -> PathBuf {
     tree::root().join("crates/motorpool/packaging")
@@ -53,7 +53,9 @@ fn the_unit_of_the_machine_hides_no_card_and_no_control_group() {
 #[test]
 fn a_service_is_given_longer_to_stop_than_it_takes() {
     let config = motorpool_catalog::Config::default();
-    let needed = config.shutdown.grace + config.stop.polite + config.stop.kill;
+    // What its engines hold of sessions is written first, for as long as a polite stop may take; then something is left for
+    // the process itself.
+    let needed = config.shutdown.grace + 2 * config.stop.polite + config.stop.kill + Duration::from_secs(1);
     for name in ["motorpool.service", "motorpool-user.service"] {
         let unit = read(name);
         let given = only(&unit, "TimeoutStopSec").strip_suffix('s').and_then(|s| s.parse().ok()).expect("seconds");

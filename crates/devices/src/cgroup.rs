@@ -3,7 +3,7 @@
 //!
 //! The kernel charges a process to its group and to every group above it, so the whole path counts. Where a group
 //! is mounted is read from `mountinfo`, not assumed: in a container the mount shows only our own part of the tree.
-use crate::{ReadingError, check_supported, read};
+use crate::{ReadingError, check_supported, process::unless_we_lack, read};
 use motorpool_vocab::Bytes;
 use std::{
     io,
@@ -107,19 +107,22 @@ pub fn own_group(root: &Path) -> Option<PathBuf> {
     plain.then(|| root.join(mount.point.trim_start_matches('/')).join(below))
 }
 
-/// Every process of the control group (v2) in `folder` and of those below it. None where there is no such group.
-pub fn group_members(folder: &Path) -> Vec<u32> {
-    let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+/// Every process of the control group (v2) in `folder` and of those below it. None where there is no such group; an error
+/// says that *we* could not look.
+pub fn group_members(folder: &Path) -> io::Result<Vec<u32>> {
+    let text = unless_we_lack(std::fs::read_to_string(folder.join("cgroup.procs")))?.unwrap_or_default();
     // 0 is one that our process ids do not reach.
     let mut found: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0).collect();
-    found.extend(groups_below(folder).iter().flat_map(|below| group_members(below)));
-    found
+    for below in groups_below(folder)? {
+        found.extend(group_members(&below)?);
+    }
+    Ok(found)
 }
 
-/// The control groups right below the one in `folder`.
-pub fn groups_below(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+/// The control groups right below the one in `folder`; an error says that *we* could not look.
+pub fn groups_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = unless_we_lack(std::fs::read_dir(folder))?.into_iter().flatten().flatten();
+    Ok(entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect())
 }
 
 fn tighter(a: Bound, b: Bound) -> Bound {
@@ -294,7 +297,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("sub")).expect("made");
         std::fs::write(folder.path().join("cgroup.procs"), "7\n0\n9\n").expect("written");
         std::fs::write(folder.path().join("sub/cgroup.procs"), "11\n").expect("written");
-        assert_eq!(group_members(folder.path()), [7, 9, 11]);
-        assert_eq!(group_members(&folder.path().join("absent")), [0; 0]);
+        assert_eq!(group_members(folder.path()).expect("readable"), [7, 9, 11]);
+        assert_eq!(group_members(&folder.path().join("absent")).expect("nobody"), [0; 0]);
     }
 }

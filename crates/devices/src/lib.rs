@@ -64,8 +64,8 @@ pub use pressure::{MemoryPressure, observe_memory_pressure};
 pub use prober::{Probe, Prober, Started};
 pub use process::{
     ProcessFacts, ProcessMemory, clean_file_ranges, descendants, descendants_in, environment_value, executable,
-    has_environment, n_open_fds, observe_cpu_time, observe_io, observe_memory, observe_process, pids, processes,
-    processes_with, processor_name,
+    has_environment, look_at_io, look_at_memory, look_at_process, look_at_processes, look_for_environment, n_open_fds,
+    observe_cpu_time, observe_io, observe_memory, observe_process, pids, processes, processes_with, processor_name,
 };
 pub use ram::{Ram, observe_ram, observe_working_set};
 pub use tree::{TreeMemory, observe_mapped_files, observe_private, observe_tree};

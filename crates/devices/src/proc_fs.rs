@@ -8,7 +8,7 @@ use nix::{
     time::{ClockId, clock_gettime},
     unistd::Pid,
 };
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, io, path::PathBuf, time::Duration};
 
 impl ProcessFacts {
     /// Reads the one line of `/proc/<pid>/stat`. The name stands in parentheses and may hold blanks, newlines and
@@ -35,27 +35,28 @@ impl ProcessFacts {
     }
 }
 
-pub(crate) fn process(pid: u32) -> Option<ProcessFacts> {
+pub(crate) fn process(pid: u32) -> io::Result<ProcessFacts> {
     // A name need not be UTF-8.
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    ProcessFacts::parse(&String::from_utf8_lossy(&text))
+    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    ProcessFacts::parse(&String::from_utf8_lossy(&text)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-pub(crate) fn memory(pid: u32) -> Option<ProcessMemory> {
-    let text = fs::read(format!("/proc/{pid}/status")).ok()?;
+pub(crate) fn memory(pid: u32) -> io::Result<ProcessMemory> {
+    let text = fs::read(format!("/proc/{pid}/status"))?;
     let text = String::from_utf8_lossy(&text);
     let field = |name| kib_field(&text, name).unwrap_or(Bytes::ZERO);
-    Some(ProcessMemory {
+    Ok(ProcessMemory {
         anonymous: field("RssAnon:"),
         swapped: field("VmSwap:"),
         file: field("RssFile:").saturating_add(field("RssShmem:")),
     })
 }
 
-pub(crate) fn io(pid: u32) -> Option<Bytes> {
-    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+pub(crate) fn io(pid: u32) -> io::Result<Bytes> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io"))?;
     let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).map(Bytes::new);
-    Some(of("rchar:")?.saturating_add(of("wchar:")?))
+    let both = of("rchar:").zip(of("wchar:"));
+    both.map(|(read, written)| read.saturating_add(written)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
@@ -115,14 +116,14 @@ pub(crate) fn n_open_fds(pid: u32) -> Option<usize> {
     Some(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().count())
 }
 
-pub(crate) fn pids() -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+pub(crate) fn pids() -> io::Result<Vec<u32>> {
+    let names = fs::read_dir("/proc")?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    Ok(names.iter().filter_map(|name| name.to_str()?.parse().ok()).collect())
 }
 
 /// Entries, each with a zero after it.
-pub(crate) fn environment(pid: u32) -> Option<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/environ")).ok()
+pub(crate) fn environment(pid: u32) -> io::Result<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/environ"))
 }
 
 #[cfg(test)]

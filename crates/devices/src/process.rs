@@ -3,15 +3,18 @@
 //!
 //! A process id alone is no identity: between reading it and using it the process may be gone and the id another's.
 //! Whoever acts on what is read here takes hold of the process first and reads afterwards; id and start time together
-//! name one process of one boot. Whatever cannot be read (gone, another user's) is `None` or left out.
+//! name one process of one boot. Whatever cannot be read (gone, another user's) is `None` or left out. Whoever concludes
+//! from that that nobody is there asks where an error says that we could not look: [`look_at_processes`] and its like.
 #[cfg(target_os = "macos")]
 use crate::darwin as os;
 #[cfg(not(target_os = "macos"))]
 use crate::proc_fs as os;
 use motorpool_vocab::Bytes;
+use nix::errno::Errno;
 use std::{
     collections::{BTreeMap, VecDeque},
     ffi::OsString,
+    io,
     os::unix::ffi::OsStringExt,
     path::PathBuf,
     time::Duration,
@@ -65,20 +68,46 @@ pub struct ProcessMemory {
     pub file: Bytes,
 }
 
-/// One process, or `None` when there is none by this id.
+/// One process, or `None` when there is none by this id, or none that can be looked at.
 pub fn observe_process(pid: u32) -> Option<ProcessFacts> {
-    os::process(pid)
+    look_at_process(pid).ok().flatten()
+}
+
+/// [`observe_process`], where an error says that *we* could not look, for want of descriptors or memory.
+pub fn look_at_process(pid: u32) -> io::Result<Option<ProcessFacts>> {
+    unless_we_lack(os::process(pid))
+}
+
+/// Of what could not be read, `None`: it is gone, or not ours to see. But an error that only says what we lack ourselves.
+pub(crate) fn unless_we_lack<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => Err(error),
+            _ => Ok(None),
+        },
+    }
 }
 
 /// Memory of one process by kind; `None` when it is gone (on macOS: or another user's). A kernel thread or zombie has none.
 pub fn observe_memory(pid: u32) -> Option<ProcessMemory> {
-    os::memory(pid)
+    look_at_memory(pid).ok().flatten()
+}
+
+/// [`observe_memory`], where an error says that *we* could not look, for want of descriptors or memory.
+pub fn look_at_memory(pid: u32) -> io::Result<Option<ProcessMemory>> {
+    unless_we_lack(os::memory(pid))
 }
 
 /// Bytes that a process has read and written so far, by any means; on macOS those of disks alone. `None` when it is gone
 /// or another user's.
 pub fn observe_io(pid: u32) -> Option<Bytes> {
-    os::io(pid)
+    look_at_io(pid).ok().flatten()
+}
+
+/// [`observe_io`], where an error says that *we* could not look, for want of descriptors or memory.
+pub fn look_at_io(pid: u32) -> io::Result<Option<Bytes>> {
+    unless_we_lack(os::io(pid))
 }
 
 /// The processor time that all threads of a process took so far, theirs and the kernel's for them. `None` when it is gone or
@@ -108,14 +137,19 @@ pub fn n_open_fds(pid: u32) -> Option<usize> {
     os::n_open_fds(pid)
 }
 
-/// Every process id there is.
-pub fn pids() -> Vec<u32> {
+/// Every process id there is. An error: nobody could be listed, which is not nobody.
+pub fn pids() -> io::Result<Vec<u32>> {
     os::pids()
 }
 
-/// Every process there is.
+/// Every process that can be seen now; none when they cannot be listed.
 pub fn processes() -> Vec<ProcessFacts> {
-    pids().into_iter().filter_map(observe_process).collect()
+    pids().unwrap_or_default().into_iter().filter_map(observe_process).collect()
+}
+
+/// Every process there is, or why not all of them could be looked at.
+pub fn look_at_processes() -> io::Result<Vec<ProcessFacts>> {
+    pids()?.into_iter().filter_map(|pid| look_at_process(pid).transpose()).collect()
 }
 
 /// Whether the environment that a process was started with holds exactly `NAME=value`. `None` when it cannot be
@@ -124,20 +158,25 @@ pub fn processes() -> Vec<ProcessFacts> {
 /// On macOS a zombie's cannot be read, and one that is empty cannot be told from one that is hidden: programs of the
 /// system (`/bin/sh`) hide theirs.
 pub fn has_environment(pid: u32, entry: &str) -> Option<bool> {
-    let block = os::environment(pid)?;
-    Some(block.split(|byte| *byte == 0).any(|found| found == entry.as_bytes()))
+    look_for_environment(pid, entry).ok().flatten()
+}
+
+/// [`has_environment`], where an error says that *we* could not look, for want of descriptors or memory.
+pub fn look_for_environment(pid: u32, entry: &str) -> io::Result<Option<bool>> {
+    let block = unless_we_lack(os::environment(pid))?;
+    Ok(block.map(|block| block.split(|byte| *byte == 0).any(|found| found == entry.as_bytes())))
 }
 
 /// The value of `name` in the environment that a process was started with.
 pub fn environment_value(pid: u32, name: &str) -> Option<OsString> {
-    let block = os::environment(pid)?;
+    let block = os::environment(pid).ok()?;
     let value = |found: &[u8]| found.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
     block.split(|byte| *byte == 0).find_map(value).map(OsString::from_vec)
 }
 
 /// Every process whose environment holds exactly `NAME=value`.
 pub fn processes_with(entry: &str) -> Vec<u32> {
-    pids().into_iter().filter(|pid| has_environment(*pid, entry) == Some(true)).collect()
+    pids().unwrap_or_default().into_iter().filter(|pid| has_environment(*pid, entry) == Some(true)).collect()
 }
 
 /// Children of `pid`, their children, and so on, nearest first; without `pid` itself.
@@ -206,6 +245,20 @@ mod tests {
         assert_eq!(executable(u32::MAX), None);
         assert_eq!(n_open_fds(u32::MAX), None);
         assert_eq!(observe_cpu_time(u32::MAX), None);
+    }
+
+    #[test]
+    fn what_we_lack_ourselves_says_nothing_of_others() {
+        let failed = |errno: Errno| unless_we_lack(Err::<(), _>(errno.into()));
+        for gone in [Errno::ENOENT, Errno::ESRCH, Errno::EACCES, Errno::EPERM, Errno::EINVAL] {
+            assert_eq!(failed(gone).expect("an answer"), None, "{gone}");
+        }
+        assert_eq!(unless_we_lack(Err::<(), _>(io::ErrorKind::InvalidData.into())).expect("an answer"), None);
+        for lacking in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
+            assert!(failed(lacking).is_err(), "{lacking}");
+        }
+        let me = std::process::id();
+        assert!(look_at_processes().expect("linux").iter().any(|process| process.pid == me));
     }
 
     #[test]

@@ -3,8 +3,16 @@
 //! A phase owns its data. What an entry's child is asked to become is the phase; who asked is in the tickets, the
 //! drain or the teardown.
 use crate::{
-    Ask, BuildId, Facts, KeepAlive, Launch, RequestId, attempt::Attempts, backoff::Backoff, failure::Failures,
-    fallback::Proving, health::Health, queue::Shares, reclaim::Free, session::Slots, shut::Admits,
+    Ask, BuildId, Facts, KeepAlive, Launch, RequestId,
+    attempt::Attempts,
+    backoff::Backoff,
+    failure::Failures,
+    fallback::Proving,
+    health::Health,
+    queue::Shares,
+    reclaim::Free,
+    session::{Slots, Writing},
+    shut::Admits,
 };
 use motorpool_broker::{Draft, Placement};
 use motorpool_catalog::Model;
@@ -241,10 +249,10 @@ pub(crate) struct Teardown {
 /// How far a teardown is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// What these slots hold is being written.
+    /// These writings of what its slots hold are awaited.
     Writing {
         until: Now,
-        left: BTreeSet<u32>,
+        left: BTreeSet<Writing>,
         then: Next,
     },
     Polite {

@@ -207,7 +207,7 @@ impl Pool {
         self.publish(now, EventKind::StartFailed { key: key.clone(), class });
         let goes_on = self.is_kept(entry) && !self.is_closing();
         if class == FailureClass::BindFailed && goes_on && self.entries[entry].failures.tries_another_address() {
-            return self.begin_check(entry);
+            return self.begin_again(entry);
         }
         let tripped = self.count_failure(now, entry, class);
         let cure = self.follow_up(now, entry, spawn, &fault);
@@ -215,11 +215,21 @@ impl Pool {
         if cure == Cure::Again && tripped == Tripped::No && goes_on {
             let jitter = self.upkeep.draw();
             self.entries[entry].backoff.failed(now, jitter);
-            return self.begin_check(entry);
+            return self.begin_again(entry);
         }
         self.entries[entry].failures.too_large = None;
         self.refuse_all(now, entry, &Refusal::StartFailed { key, fault });
         self.after_failure(now, entry);
+    }
+
+    /// With another child, when nothing of this one is left.
+    fn begin_again(&mut self, entry: EntryId) {
+        if !matches!(self.entries[entry].phase, Phase::Stopping { .. }) {
+            self.begin_check(entry);
+        } else if !self.is_wanted(entry) {
+            self.entries[entry].attempts.end();
+            self.settle_debts(entry);
+        }
     }
 
     /// The look at program and files found something wrong: no start failed, and the next look may find it right.

@@ -1,7 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
     Answer, Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight,
-    Probe, Probed, Prospect, Refusal, Reload, SessionsKept, Source, Split,
+    Probe, Probed, Prospect, Refusal, Reload, SessionsKept, Source, Split, Writing,
 };
 use motorpool_catalog::{Manifest, Model};
 use motorpool_vocab::{
@@ -189,8 +189,15 @@ pub enum Input {
     SlotWritten {
         /// Whose slot.
         spawn: Spawn,
-        /// Which.
-        slot: u32,
+        /// Which of its writings that was.
+        writing: Writing,
+    },
+    /// The first process of a child ended by itself, and the rest of its tree is being killed; `Gone` follows.
+    Ended {
+        /// The child.
+        spawn: Spawn,
+        /// How it ended.
+        exit: Exit,
     },
     /// The child and its whole tree are gone and reaped; or it never came to be.
     Gone {
@@ -341,6 +348,8 @@ pub enum Action {
         slot: u32,
         /// Whose context it holds.
         session: Arc<str>,
+        /// The number of this writing.
+        writing: Writing,
     },
     /// Ask the drivers of the graphics cards now; answered by `Cards` of a look that began later.
     Look,

@@ -22,7 +22,7 @@
 use crate::{
     Action, Facts, KeepAlive, Pool,
     entry::{EntryId, Next, Step},
-    session::{Came, Given},
+    session::{Came, Given, Writing},
 };
 use motorpool_catalog::{Capability, Manifest, Model, SessionState};
 use motorpool_vocab::{Now, Spawn, StopReason};
@@ -139,14 +139,14 @@ impl Pool {
 
     fn write(&mut self, entry: EntryId, slot: u32) {
         let Some(serving) = self.entries[entry].serving_mut() else { return };
-        let (spawn, session) = (serving.spawn, serving.slots.begin_writing(slot));
-        if let Some(session) = session {
-            self.act(Action::WriteSlot { spawn, slot, session });
+        let (spawn, begun) = (serving.spawn, serving.slots.begin_writing(slot));
+        if let Some((session, writing)) = begun {
+            self.act(Action::WriteSlot { spawn, slot, session, writing });
         }
     }
 
     /// What is written, or being written, before a child is told to end: slots of sessions that have no lease.
-    pub(crate) fn write_last(&mut self, entry: EntryId, reason: StopReason) -> BTreeSet<u32> {
+    pub(crate) fn write_last(&mut self, entry: EntryId, reason: StopReason) -> BTreeSet<Writing> {
         let Some(serving) = self.entries[entry].serving() else { return BTreeSet::new() };
         let answers = !matches!(reason, StopReason::Health | StopReason::CpuFallback) && !serving.health.is_barred();
         if !answers || !self.keeps_sessions_of(serving.spawn) {
@@ -159,17 +159,18 @@ impl Pool {
         self.entries[entry].serving().map(|serving| serving.slots.being_written().collect()).unwrap_or_default()
     }
 
-    /// A slot was written, or could not be; the same is not tried again.
-    pub(crate) fn on_slot_written(&mut self, now: Now, spawn: Spawn, slot: u32) {
+    /// A slot was written, or could not be; the same is not tried again. News of a writing that nobody waits for any more
+    /// ends no other one.
+    pub(crate) fn on_slot_written(&mut self, now: Now, spawn: Spawn, writing: Writing) {
         if let Some(serving) = self.entry_of(spawn).and_then(|entry| self.entries[entry].serving_mut()) {
-            serving.slots.end_writing(slot);
+            serving.slots.end_writing(writing);
         }
         let Some(teardown) = self.teardowns.get_mut(&spawn) else { return };
-        if let Step::Writing { left, .. } = &mut teardown.step {
-            left.remove(&slot);
-            if left.is_empty() {
-                self.has_written(now, spawn);
-            }
+        if let Step::Writing { left, .. } = &mut teardown.step
+            && left.remove(&writing)
+            && left.is_empty()
+        {
+            self.has_written(now, spawn);
         }
     }
 

@@ -114,6 +114,7 @@ pub use queue::{Affinity, Descent, Occupied, Owner, Queued, Quiet, pick_ticket};
 pub use refusal::{Queue, Refusal};
 pub use reload::{Reload, Reloaded};
 pub use replica::{ReplicaLoad, ReplicaStanding, pick_replica};
+pub use session::Writing;
 pub use slot::LoadSlots;
 pub use subject::subject;
 pub use terms::{KeepAlive, OnAbandon, OnDeadline, QueueTerms, ScaleTerms};

@@ -107,7 +107,13 @@ pub(crate) struct Slots {
     /// When each was last given away.
     given_at: BTreeMap<u32, Now>,
     held: BTreeMap<u32, Held>,
+    /// The one that was asked for last.
+    writing: Writing,
 }
+
+/// The number of a writing among those of its child: a slot may be wanted written anew before the word of an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Writing(pub u64);
 
 /// What a slot holds.
 #[derive(Debug)]
@@ -124,7 +130,7 @@ enum Written {
     /// Not at all, since its last lease ended.
     No { since: Now },
     /// It is asked for.
-    Asked,
+    Asked(Writing),
     /// It is there, or could not be had.
     Done,
 }
@@ -178,23 +184,28 @@ impl Slots {
     pub(crate) fn unwritten(&self) -> impl Iterator<Item = (u32, Now)> + '_ {
         self.held.iter().filter_map(|(slot, held)| match held.written {
             Written::No { since } => Some((*slot, since)),
-            Written::Changes | Written::Asked | Written::Done => None,
+            Written::Changes | Written::Asked(_) | Written::Done => None,
         })
     }
 
-    pub(crate) fn being_written(&self) -> impl Iterator<Item = u32> + '_ {
-        self.held.iter().filter(|(_, held)| held.written == Written::Asked).map(|(slot, _)| *slot)
+    pub(crate) fn being_written(&self) -> impl Iterator<Item = Writing> + '_ {
+        self.held.values().filter_map(|held| match held.written {
+            Written::Asked(writing) => Some(writing),
+            Written::Changes | Written::No { .. } | Written::Done => None,
+        })
     }
 
-    /// Whose context it is that is written from now on.
-    pub(crate) fn begin_writing(&mut self, slot: u32) -> Option<Arc<str>> {
+    /// Whose context it is that is written from now on, and by which writing.
+    pub(crate) fn begin_writing(&mut self, slot: u32) -> Option<(Arc<str>, Writing)> {
         let held = self.held.get_mut(&slot).filter(|held| matches!(held.written, Written::No { .. }))?;
-        held.written = Written::Asked;
-        Some(held.session.clone())
+        self.writing = Writing(self.writing.0 + 1);
+        held.written = Written::Asked(self.writing);
+        Some((held.session.clone(), self.writing))
     }
 
-    pub(crate) fn end_writing(&mut self, slot: u32) {
-        if let Some(held) = self.held.get_mut(&slot).filter(|held| held.written == Written::Asked) {
+    /// Where the slot was given away meanwhile, what was written is not what it holds.
+    pub(crate) fn end_writing(&mut self, writing: Writing) {
+        if let Some(held) = self.held.values_mut().find(|held| held.written == Written::Asked(writing)) {
             held.written = Written::Done;
         }
     }
@@ -294,12 +305,12 @@ mod tests {
         assert_eq!((unwritten(&slots), slots.begin_writing(0)), (vec![], None), "K1");
         slots.give_back(at(2), 0);
         assert_eq!(unwritten(&slots), [(0, at(2))]);
-        assert_eq!((slots.begin_writing(0).as_deref(), slots.begin_writing(0)), (Some("a"), None));
-        assert_eq!((unwritten(&slots), slots.being_written().collect::<Vec<_>>()), (vec![], vec![0]));
-        slots.end_writing(0);
+        assert_eq!((slots.begin_writing(0), slots.begin_writing(0)), (Some(("a".into(), Writing(1))), None));
+        assert_eq!((unwritten(&slots), slots.being_written().collect::<Vec<_>>()), (vec![], vec![Writing(1)]));
+        slots.end_writing(Writing(1));
         assert_eq!((unwritten(&slots), slots.being_written().next()), (vec![], None));
         assert_eq!(taken(&mut slots, 3, "a", (2, 0)), Some((0, Came::Back)));
-        slots.end_writing(0);
+        slots.end_writing(Writing(1));
         slots.give_back(at(4), 0);
         assert_eq!(unwritten(&slots), [(0, at(4))], "late news of the writing before changes nothing");
     }

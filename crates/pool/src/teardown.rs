@@ -1,7 +1,8 @@
 //! The end of a child: told to stop, killed, gone or stuck.
 //!
 //! A child that ends by itself has no teardown: it crashed. Its line is given back when its whole tree is reaped and its
-//! devices agree (`reclaim.rs`).
+//! devices agree (`reclaim.rs`). Where others of its tree outlive it, it is as if it was killed: who waited for it to serve
+//! is told at once, and its line and its key are free when nothing of the tree is left.
 use crate::{
     Action, Answer, Exit, Launch, Pool, RequestId, StartFault,
     entry::{EntryId, EverReady, Next, Phase, Step, Teardown},
@@ -106,6 +107,47 @@ impl Pool {
         self.release_went(spawn);
         self.pressed_out(now, spawn);
         self.leave_stopping(now, entry, spawn);
+    }
+
+    /// Nobody waits for a child any more that has ended, but for its line and its key.
+    pub(crate) fn on_ended(&mut self, now: Now, spawn: Spawn, exit: Exit) {
+        // One that was told to end has a teardown already.
+        let Some(entry) = self.entry_of(spawn) else { return };
+        let (pid, ordered_at, served) = match &self.entries[entry].phase {
+            Phase::Starting(loading) => (loading.pid, loading.ordered_at, None),
+            Phase::Proving(proving) => (proving.pid, proving.ordered_at, None),
+            Phase::Ready(serving) => {
+                serving.gate.close();
+                let askers: Vec<_> = serving.drain.askers.keys().copied().collect();
+                (serving.pid, serving.ordered_at, Some((serving.gate.vital().look(), askers)))
+            }
+            Phase::Idle
+            | Phase::Checking { .. }
+            | Phase::WaitsForRoom(_)
+            | Phase::Admission(_)
+            | Phase::Stopping { .. } => return,
+        };
+        let (signs, askers) = served.map_or((None, vec![]), |(signs, askers)| (Some(signs), askers));
+        let ever_ready = if signs.is_some() { EverReady::Yes } else { EverReady::No };
+        let (key, reason) = (self.entries[entry].key.clone(), StopReason::Crash);
+        let step = Step::Killed { stuck_at: now.after(self.config.kill_within) };
+        let free_before = self.free_where(spawn);
+        let of_it = key.clone();
+        let teardown = Teardown { entry, key, reason, step, pid, ordered_at, ever_ready, free_before, askers };
+        self.learn_of_death(spawn, exit.class.filter(|_| signs.is_none()));
+        self.by_spawn.remove(&spawn);
+        self.entries[entry].phase = Phase::Stopping { spawn };
+        self.teardowns.insert(spawn, teardown);
+        self.wait_for_turn(entry);
+        self.publish(now, EventKind::Stopping { key: of_it, spawn, reason });
+        match signs {
+            None => self.start_broke(now, entry, spawn, fault_of(exit, "while loading")),
+            Some(signs) => {
+                self.act(Action::Close { spawn });
+                self.forget_drains_of(entry);
+                self.service_broke(now, entry, spawn, (fault_of(exit, "while serving"), signs));
+            }
+        }
     }
 
     pub(crate) fn on_gone(&mut self, now: Now, spawn: Spawn, exit: Exit) {

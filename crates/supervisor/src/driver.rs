@@ -3,10 +3,10 @@
 //! ```text
 //! order ─► launch ─► Launched ─► loading ─► Ready ─► serving ─► Gone
 //!             │                  │ lines, reports, growth: Progress
-//!             └─ failed ─────────┴─ ended ──────────────────────► Gone
+//!             └─ failed ─────────┴─ ended ─► Ended? ────────────► Gone
 //! ```
 use crate::{
-    Engine, Gone, Heard, Launcher, Polite, Source,
+    Engine, Gone, Heard, LaunchError, Launcher, Leftover, Polite, Source,
     check::{Checker, sentence},
     ending::{exit_of, failed_launch, oom_kills, with_oom_kills},
     exchange::exchange,
@@ -24,7 +24,7 @@ use crate::{
     vigil::{ProbeTimes, Vigil},
 };
 use motorpool_catalog::{Manifest, Model, StopSignal};
-use motorpool_pool::{Build, Exit, Facts, Input, Launch, NotKept, Probe, Probed, SessionsKept, StartFault};
+use motorpool_pool::{Build, Exit, Facts, Input, Launch, NotKept, Probe, Probed, SessionsKept, StartFault, Writing};
 use motorpool_vocab::{EngineKey, FailureClass, Spawn};
 use std::{
     collections::{BTreeSet, HashMap},
@@ -84,6 +84,7 @@ pub(crate) enum Command {
     Write {
         slot: u32,
         session: Arc<str>,
+        writing: Writing,
     },
     /// It is read back. `done` is let go of when that was tried.
     ReadBack {
@@ -175,8 +176,11 @@ impl Driver {
         let mut order = order_of((&place, &self.launch), &self.workshop, (&manifest, &endpoint, folder.as_deref()));
         order.log = Some(log);
         let kills = oom_kills().await;
-        let mut engine = match self.workshop.launcher.launch(order).await {
+        let stop = told_to_end(&mut self.commands);
+        let mut engine = match self.workshop.launcher.launch_unless(order, stop).await {
             Ok(engine) => engine,
+            // It did not fail.
+            Err(LaunchError::NotWanted) => return Exit::default(),
             Err(error) => return failed_launch(error.class(), sentence(&error)),
         };
         let pid = engine.process().pid;
@@ -252,6 +256,7 @@ impl Driver {
                             nudge.notify_one();
                         }
                     }
+                    Some(Heard::Ended(so_far)) => self.ended(question.pid, so_far, manifest),
                     Some(Heard::Gone(gone)) => return Some(gone),
                     None => return Some(Gone::default()),
                 },
@@ -296,6 +301,7 @@ impl Driver {
                             self.report.whole().into_iter().for_each(|whole| watched.ready(Some(whole)));
                         }
                     }
+                    Some(Heard::Ended(so_far)) => self.ended(engine.process().pid, so_far, manifest),
                     Some(Heard::Gone(gone)) => return gone,
                     None => return Gone::default(),
                 },
@@ -303,11 +309,21 @@ impl Driver {
         }
     }
 
+    /// Its first process ended by itself, and the rest of its tree is being killed: who waits for it to serve is told now.
+    fn ended(&self, pid: u32, so_far: Gone, manifest: &Manifest) {
+        if self.told == Told::Nothing {
+            let own = so_far.oom_kills;
+            // What the kernel did elsewhere is known only by its end.
+            let exit = with_oom_kills(exit_of(pid, so_far, self.told, manifest), own, (None, None));
+            self.tell(Input::Ended { spawn: self.spawn, exit });
+        }
+    }
+
     /// Nobody to command any more means that the loop is gone, and nothing may outlive it: the end is awaited.
     async fn obey(&mut self, command: Option<Command>, engine: &mut Engine, manifest: &Manifest) -> Option<Gone> {
         match command {
             Some(Command::Probe(probe)) => self.probe(probe),
-            Some(Command::Write { slot, session }) => self.write(slot, session),
+            Some(Command::Write { slot, session, writing }) => self.write((slot, session), writing),
             Some(Command::ReadBack { slot, session, done }) => {
                 if let Some(keeping) = self.keeping.clone() {
                     tokio::spawn(async move {
@@ -334,13 +350,13 @@ impl Driver {
     }
 
     /// In a task of its own, as for a probe.
-    fn write(&self, slot: u32, session: Arc<str>) {
+    fn write(&self, what: (u32, Arc<str>), writing: Writing) {
         let (spawn, inbox, keeping) = (self.spawn, self.inbox.clone(), self.keeping.clone());
         tokio::spawn(async move {
             if let Some(keeping) = keeping {
-                keeping.write(slot, session).await;
+                keeping.write(what, writing).await;
             }
-            post(&inbox, Input::SlotWritten { spawn, slot });
+            post(&inbox, Input::SlotWritten { spawn, writing });
         });
     }
 
@@ -357,7 +373,7 @@ impl Driver {
         });
     }
 
-    /// Any line is a sign of life; a report says how far it is.
+    /// Any line is a sign of life, but for one that tells of a request that we make ourselves; a report says how far it is.
     fn on_line(&mut self, source: Source, text: &str, manifest: &Manifest) -> Option<motorpool_catalog::Heard> {
         let report = if source == Source::Stdout { manifest.progress(text) } else { None };
         match report {
@@ -366,6 +382,8 @@ impl Driver {
                 self.progress(Some(per_mille));
             }
             Some(motorpool_catalog::Heard::Ready) => self.progress(Some(1000)),
+            // Our own probes would keep it alive.
+            None if names_path(text, &manifest.ready.path) => {}
             None => self.progress(None),
         }
         report
@@ -390,6 +408,24 @@ impl Driver {
 
     fn tell(&self, input: Input) {
         post(&self.inbox, input);
+    }
+}
+
+/// Whether a line names a path of requests, as those of an access log do: whole, alone or behind a host.
+fn names_path(line: &str, path: &str) -> bool {
+    let is_of_path = |c: char| c.is_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | '%' | '~');
+    let is_behind_none = |before: &str| path.len() > 1 || !before.ends_with(is_of_path);
+    line.match_indices(path)
+        .any(|(at, _)| !line[at + path.len()..].starts_with(is_of_path) && is_behind_none(&line[..at]))
+}
+
+/// Until a child that is not there yet is told to end, or nobody is there to tell it. Nothing else is wanted of one.
+async fn told_to_end(commands: &mut mpsc::UnboundedReceiver<Command>) {
+    loop {
+        match commands.recv().await {
+            Some(Command::Kill | Command::StopPolitely) | None => return,
+            Some(Command::Probe(_) | Command::Write { .. } | Command::ReadBack { .. }) => {}
+        }
     }
 }
 
@@ -429,7 +465,11 @@ fn with_verdict(mut gone: Gone, verdict: String) -> Gone {
 }
 
 /// How a child ended. Where its driver broke off, that is known once `sweep` finds nothing of it.
-async fn end_of(spawn: Spawn, life: JoinHandle<Exit>, sweep: impl Fn() -> Vec<u32> + Clone + Send + 'static) -> Exit {
+async fn end_of(
+    spawn: Spawn,
+    life: JoinHandle<Exit>,
+    sweep: impl Fn() -> Option<Leftover> + Clone + Send + 'static,
+) -> Exit {
     let error = match life.await {
         Ok(exit) => return exit,
         Err(error) => error,
@@ -437,8 +477,8 @@ async fn end_of(spawn: Spawn, life: JoinHandle<Exit>, sweep: impl Fn() -> Vec<u3
     tracing::error!(%spawn, %error, "the driver of an engine broke off: the engine is killed");
     loop {
         match spawn_blocking(sweep.clone()).await {
-            Ok(pids) if pids.is_empty() => break,
-            Ok(pids) => tracing::error!(%spawn, ?pids, "an engine without a driver cannot be killed"),
+            Ok(None) => break,
+            Ok(Some(left)) => tracing::error!(?left, "an engine without a driver is not known to be gone"),
             Err(error) => tracing::error!(%spawn, %error, "an engine without a driver is not found"),
         }
         sleep(SWEEP_EVERY).await;
@@ -459,12 +499,16 @@ fn politely(manifest: &Manifest) -> Polite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Remains;
     use parking_lot::Mutex;
 
     #[tokio::test(start_paused = true)]
     async fn a_child_whose_driver_broke_off_is_gone_once_nothing_of_it_is_found() {
         let life = tokio::spawn(async { panic!("a defect") });
-        let found = Arc::new(Mutex::new(vec![vec![], vec![7], vec![7, 8]]));
+        let left = |remains| Some(Leftover { spawn: Spawn(1), key: "engine:model:0".into(), remains });
+        let unseen = left(Remains::Unseen("too many open files".into()));
+        let found =
+            Arc::new(Mutex::new(vec![None, unseen, left(Remains::Left(vec![])), left(Remains::Left(vec![7, 8]))]));
         let sweeps = Arc::clone(&found);
         let exit = end_of(Spawn(1), life, move || sweeps.lock().pop().expect("no more than needed")).await;
         assert!(found.lock().is_empty(), "it was looked for until nothing was found");
@@ -473,6 +517,19 @@ mod tests {
         let life = tokio::spawn(async move { lived });
         let exit = end_of(Spawn(1), life, || panic!("its keeper has reaped it")).await;
         assert_eq!(exit.code, Some(3));
+    }
+
+    #[test]
+    fn lines_of_our_own_probes_are_told_from_all_others() {
+        for line in
+            ["\"GET /health HTTP/1.1\" 503", "GET http://127.0.0.1:8000/health?x=1", "/health", "path=/health: 503"]
+        {
+            assert!(names_path(line, "/health"), "{line}");
+        }
+        for line in ["", "health", "/healthy", "loading /health/model.gguf", "layer 7 of 9"] {
+            assert!(!names_path(line, "/health"), "{line}");
+        }
+        assert!(names_path("GET / HTTP/1.1", "/") && !names_path("loading /models/x", "/"));
     }
 
     #[test]

@@ -76,6 +76,7 @@ impl LaunchError {
             Self::EngineLost => FailureClass::Killed,
             Self::Keeper { .. }
             | Self::KeeperLost
+            | Self::NotWanted
             | Self::Keeping { .. }
             | Self::Journal(_)
             | Self::OldSocket { .. }

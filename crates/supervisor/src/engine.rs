@@ -22,6 +22,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tokio::task::{JoinHandle, spawn_blocking};
 
 /// How long settling waits for one engine of an earlier supervisor to die.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
@@ -85,6 +86,8 @@ pub struct Engine {
     spawn: Spawn,
     socket: Option<PathBuf>,
     process: ProcessId,
+    /// How it ended, while that is written down.
+    ending: Option<(Gone, JoinHandle<()>)>,
 }
 
 impl Launcher {
@@ -114,9 +117,9 @@ impl Launcher {
         settle(&self.journal, &self.boot, SETTLE_WITHIN)
     }
 
-    /// Ends what is left of one engine of ours that nobody looks after any more. Its processes that could not be ended.
-    /// Blocks for as long as dying takes.
-    pub fn settle_one(&self, spawn: Spawn) -> Vec<u32> {
+    /// Ends what is left of one engine of ours that nobody looks after any more. `None`: nothing of it is. Blocks for as
+    /// long as dying takes.
+    pub fn settle_one(&self, spawn: Spawn) -> Option<Leftover> {
         let mut settled = Settled::default();
         let of_it = self.journal.unsettled().into_iter().filter(|one| one.intent.spawn == spawn.0);
         of_it.for_each(|one| settle_one(&self.journal, (one, &self.boot), SETTLE_WITHIN, &mut settled));
@@ -124,7 +127,7 @@ impl Launcher {
             // The next supervisor looks for it, finds nothing, and writes it then.
             tracing::error!(%error, "the end of an engine is not written down");
         }
-        settled.left.into_iter().flat_map(|left| left.pids).collect()
+        settled.left.pop()
     }
 
     /// The first number that was never given to an engine.
@@ -134,33 +137,57 @@ impl Launcher {
 
     /// Starts an engine. After an error nothing of it is left, in the machine or in the journal.
     pub async fn launch(&self, order: EngineOrder) -> Result<Engine, LaunchError> {
+        self.launch_unless(order, std::future::pending()).await
+    }
+
+    /// The same, unless `stop` is over by the time that the engine would be let go: then it never runs.
+    pub async fn launch_unless(
+        &self,
+        order: EngineOrder,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Engine, LaunchError> {
         let spawn = order.spawn;
-        let started = self.try_launch(order).await;
+        let started = self.try_launch(order, stop).await;
         if started.is_err()
-            && let Err(error) = self.journal.gone(spawn)
+            && let Err(error) = on_disk(&self.journal, move |journal| journal.gone(spawn)).await
         {
             tracing::error!(%error, "the end of a failed start is not written down");
         }
         started
     }
 
-    async fn try_launch(&self, order: EngineOrder) -> Result<Engine, LaunchError> {
+    async fn try_launch(
+        &self,
+        order: EngineOrder,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Engine, LaunchError> {
         let (spawn, socket) = (order.spawn, order.socket.clone());
         let blocked = self.block(order).await?;
-        let process = blocked.engine();
-        if let Err(error) = self.write_born(spawn, &blocked).await {
+        let (keeper, process) = (blocked.keeper(), blocked.engine());
+        if let Err(error) = on_disk(&self.journal, move |journal| journal.born(spawn, keeper, process)).await {
             blocked.abandon().await;
             return Err(error.into());
         }
+        // The last moment at which nothing of it has run.
+        let is_wanted = tokio::select! {
+            biased;
+            () = stop => false,
+            () = std::future::ready(()) => true,
+        };
+        if !is_wanted {
+            blocked.abandon().await;
+            return Err(LaunchError::NotWanted);
+        }
         let kept = blocked.go().await?;
-        Ok(Engine { kept, journal: Arc::clone(&self.journal), spawn, socket, process })
+        Ok(Engine { kept, journal: Arc::clone(&self.journal), spawn, socket, process, ending: None })
     }
 
     /// As far as the engine can be brought without being run.
     pub async fn block(&self, order: EngineOrder) -> Result<Blocked, LaunchError> {
         let nonce = Nonce::draw().map_err(LaunchError::Nonce)?;
         let group = self.group.as_ref().map(|own| Cgroup::below(own, &nonce).folder().to_owned());
-        self.journal.intent(self.intent_of(&order, &nonce, group.as_deref()))?;
+        let intent = self.intent_of(&order, &nonce, group.as_deref());
+        on_disk(&self.journal, move |journal| journal.intent(intent)).await?;
         if let Some(path) = order.socket {
             remove_socket(&path).map_err(|source| LaunchError::OldSocket { path, source })?;
         }
@@ -180,14 +207,6 @@ impl Launcher {
             claim: Charge::from(&order.claim),
         }
     }
-
-    /// A disk may take its time, so this waits on a thread that may.
-    async fn write_born(&self, spawn: Spawn, blocked: &Blocked) -> Result<(), JournalError> {
-        let journal = Arc::clone(&self.journal);
-        let (keeper, engine) = (blocked.keeper(), blocked.engine());
-        let written = tokio::task::spawn_blocking(move || journal.born(spawn, keeper, engine)).await;
-        written.unwrap_or_else(|failed| Err(self.journal.unusable(io::Error::other(failed))))
-    }
 }
 
 impl Engine {
@@ -199,11 +218,16 @@ impl Engine {
     /// What comes next; `None` after the end. The end is in the journal before it is heard. May be dropped while
     /// it waits.
     pub async fn hear(&mut self) -> Option<Heard> {
-        let heard = self.kept.hear().await?;
-        if let Heard::Gone(_) = heard {
-            self.write_gone();
+        if self.ending.is_none() {
+            match self.kept.hear().await? {
+                Heard::Gone(gone) => self.ending = Some((gone, self.write_gone())),
+                heard @ (Heard::Line { .. } | Heard::Ended(_)) => return Some(heard),
+            }
         }
-        Some(heard)
+        let (_, writing) = self.ending.as_mut()?;
+        // One that broke off has not written; the next supervisor finds nothing, and writes it then.
+        let _ = writing.await;
+        self.ending.take().map(|(gone, _)| Heard::Gone(gone))
     }
 
     /// Asks it to end.
@@ -218,26 +242,97 @@ impl Engine {
 
     /// Waits for the end, hearing nothing else.
     pub async fn until_gone(&mut self) -> Gone {
-        let gone = self.kept.until_gone().await;
-        self.write_gone();
-        gone
+        loop {
+            match self.hear().await {
+                Some(Heard::Gone(gone)) => return gone,
+                Some(Heard::Line { .. } | Heard::Ended(_)) => {}
+                None => return Gone::default(),
+            }
+        }
     }
 
-    fn write_gone(&self) {
-        if let Some(path) = &self.socket {
-            // llama-server leaves it behind; whoever comes next removes it too.
-            let _ = remove_socket(path);
-        }
-        if let Err(error) = self.journal.gone(self.spawn) {
-            // The next supervisor looks for it, finds nothing, and writes it then.
-            tracing::error!(%error, "the end of an engine is not written down");
-        }
+    fn write_gone(&self) -> JoinHandle<()> {
+        let (journal, spawn, socket) = (Arc::clone(&self.journal), self.spawn, self.socket.clone());
+        spawn_blocking(move || {
+            if let Some(path) = socket {
+                // llama-server leaves it behind; whoever comes next removes it too.
+                let _ = remove_socket(&path);
+            }
+            if let Err(error) = journal.gone(spawn) {
+                // The next supervisor looks for it, finds nothing, and writes it then.
+                tracing::error!(%error, "the end of an engine is not written down");
+            }
+        })
     }
+}
+
+/// A disk may take its time, so this waits on a thread that may: nobody else does.
+async fn on_disk(
+    journal: &Arc<Journal>,
+    write: impl FnOnce(&Journal) -> Result<(), JournalError> + Send + 'static,
+) -> Result<(), JournalError> {
+    let writing = Arc::clone(journal);
+    let written = spawn_blocking(move || write(&writing)).await;
+    written.unwrap_or_else(|failed| Err(journal.unusable(io::Error::other(failed))))
 }
 
 fn remove_socket(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::tests::hang;
+    use motorpool_vocab::ModelId;
+    use tokio::task::yield_now;
+
+    fn order() -> EngineOrder {
+        EngineOrder {
+            spawn: Spawn(1),
+            key: EngineKey::new("test", ModelId::new("model").expect("no colon"), 0).expect("no colon"),
+            claim: Claim::default(),
+            program: "/absent".into(),
+            args: vec![],
+            environment: vec![],
+            cwd: "/".into(),
+            log: None,
+            socket: None,
+            fence: None,
+        }
+    }
+
+    /// On one thread: whoever waits for the disk on it would keep everybody waiting.
+    #[tokio::test]
+    async fn a_disk_that_hangs_keeps_only_those_waiting_who_write_to_it() {
+        let state = tempfile::tempdir().expect("a temporary directory");
+        let keeper = KeeperProgram { program: "/bin/false".into(), args: vec![] };
+        let launcher = Launcher::open(keeper, state.path()).expect("a fresh directory");
+        let journal = Arc::clone(&launcher.journal);
+        let (go_on, disk) = hang(&journal);
+        let start = tokio::spawn(async move { launcher.launch(order()).await.map(drop) });
+        yield_now().await;
+        go_on.send(()).expect("it hangs");
+        assert!(disk.join().expect("no panic"), "a start is written down by whoever runs everything else");
+        start.await.expect("no panic").expect_err("no keeper");
+
+        let gone = Gone { code: Some(3), ..Gone::default() };
+        let kept = Kept::that_says([crate::protocol::Report::Gone(gone.clone())]);
+        let process = ProcessId { pid: 1, start_time: 1 };
+        let mut engine =
+            Engine { kept, journal: Arc::clone(&journal), spawn: Spawn(1), socket: None, process, ending: None };
+        let (go_on, disk) = hang(&journal);
+        tokio::select! {
+            biased;
+            heard = engine.hear() => panic!("before it was written down: {heard:?}"),
+            () = yield_now() => {}
+        }
+        go_on.send(()).expect("it hangs");
+        assert!(disk.join().expect("no panic"), "an end is written down by whoever runs everything else");
+        assert_eq!(engine.hear().await, Some(Heard::Gone(gone)), "whoever stopped listening in between hears it");
+        assert_eq!(engine.hear().await, None);
     }
 }

@@ -159,7 +159,9 @@ impl Journal {
     /// Before the engine is let go.
     pub(crate) fn born(&self, spawn: Spawn, keeper: ProcessId, engine: ProcessId) -> Result<(), JournalError> {
         self.write(Record::Born { spawn: spawn.0, keeper, engine })?;
-        self.inner.lock().file.sync_data().map_err(|source| self.unusable(source))
+        // Waited for outside the lock. A journal that is written anew meanwhile is synced by whoever does that.
+        let file = self.inner.lock().file.try_clone();
+        file.and_then(|file| file.sync_data()).map_err(|source| self.unusable(source))
     }
 
     /// After nothing of it is left.
@@ -303,6 +305,11 @@ fn line_of(record: &Record) -> io::Result<Vec<u8>> {
 pub(crate) mod tests {
     use super::*;
     use proptest::{collection::vec, prelude::*};
+    use std::{
+        sync::{Arc, mpsc},
+        thread::{self, JoinHandle},
+        time::Duration,
+    };
 
     pub(crate) fn intent(spawn: u64) -> Intent {
         Intent {
@@ -370,6 +377,19 @@ pub(crate) mod tests {
         }
         assert!(fs::read_to_string(&path).expect("there").lines().count() <= MAX_RECORDS + 1);
         assert_eq!(Journal::open(&path).expect("readable").next_spawn(), Spawn(5000));
+    }
+
+    /// The disk hangs until it is told to go on. Whether it was told: it goes on by itself some time, so that a test that
+    /// waits for it fails instead of hanging with it.
+    pub(crate) fn hang(journal: &Arc<Journal>) -> (mpsc::Sender<()>, JoinHandle<bool>) {
+        let (journal, (go_on, told), (hangs, does_hang)) = (Arc::clone(journal), mpsc::channel(), mpsc::channel());
+        let disk = thread::spawn(move || {
+            let _writing = journal.inner.lock();
+            hangs.send(()).expect("awaited");
+            told.recv_timeout(Duration::from_secs(10)).is_ok()
+        });
+        does_hang.recv().expect("it does");
+        (go_on, disk)
     }
 
     /// The disk takes nothing more, until that is undone.

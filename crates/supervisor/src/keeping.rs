@@ -2,6 +2,7 @@
 //! does not come of it costs a session its prompt.
 use crate::{exchange::exchange, state_files::Folder};
 use motorpool_catalog::{StateCall, StateCalls};
+use motorpool_pool::Writing;
 use motorpool_vocab::{Endpoint, EngineKey, Spawn};
 use std::{sync::Arc, time::Duration};
 use tokio::{task::spawn_blocking, time::timeout};
@@ -23,14 +24,15 @@ pub(crate) struct Keeping {
 
 impl Keeping {
     /// The engine writes what a slot holds of a session.
-    pub(crate) async fn write(self, slot: u32, session: Arc<str>) {
-        let part = Folder::part(self.spawn, &session);
+    pub(crate) async fn write(self, (slot, session): (u32, Arc<str>), writing: Writing) {
+        let by = (self.spawn, writing);
+        let part = Folder::part(by, &session);
         let done = timeout(WRITE_WITHIN, self.ask(&self.calls.save, slot, &part)).await.unwrap_or(false);
-        let (folder, spawn) = (Arc::clone(&self.folder), self.spawn);
+        let folder = Arc::clone(&self.folder);
         let written = spawn_blocking(move || {
-            let written = if done { folder.is_written(spawn, &session).ok() } else { None };
+            let written = if done { folder.is_written(by, &session).ok() } else { None };
             if written.is_none() {
-                folder.give_up(spawn, &session);
+                folder.give_up(by, &session);
             }
             written
         });

@@ -92,6 +92,9 @@ pub enum LaunchError {
         /// What the system said.
         source: io::Error,
     },
+    /// Nobody wanted it any more before it ran.
+    #[error("it was told to end before it ran")]
+    NotWanted,
     /// No nonce could be drawn.
     #[error("no random bits")]
     Nonce(#[source] io::Error),
@@ -109,6 +112,8 @@ pub enum Heard {
         /// How many are missing before it.
         n_dropped: u32,
     },
+    /// Its first process has ended, and others of its tree are being killed. `Gone` follows.
+    Ended(Gone),
     /// Nothing of it is left. The last that is heard.
     Gone(Gone),
 }
@@ -182,7 +187,10 @@ impl Blocked {
             }
             Some(Report::Gone(Gone { code: None, signal: None, .. })) | None => Err(LaunchError::KeeperLost),
             Some(Report::Gone(_)) => Err(LaunchError::EngineLost),
-            Some(_) => Err(LaunchError::KeeperLost),
+            Some(_) => {
+                self.kept.until_gone().await;
+                Err(LaunchError::EngineLost)
+            }
         }
     }
 
@@ -193,12 +201,24 @@ impl Blocked {
     }
 }
 
+#[cfg(test)]
+impl Kept {
+    /// A keeper that says this, and then nothing more.
+    pub(crate) fn that_says(said: impl IntoIterator<Item = Report>) -> Self {
+        let (sender, reports) = mpsc::channel(BACKLOG);
+        said.into_iter().for_each(|report| sender.try_send(report).expect("room"));
+        let (orders, _) = UnixStream::pair().expect("a pair");
+        Self { orders: orders.into_split().1, reports }
+    }
+}
+
 impl Kept {
     /// What comes next. `None` after the end. May be dropped while it waits; nothing is lost.
     pub async fn hear(&mut self) -> Option<Heard> {
         loop {
             match self.reports.recv().await? {
                 Report::Line { source, text, n_dropped } => return Some(Heard::Line { source, text, n_dropped }),
+                Report::Ended(so_far) => return Some(Heard::Ended(so_far)),
                 Report::Gone(gone) => return Some(Heard::Gone(gone)),
                 Report::Born { .. } | Report::Running | Report::ExecFailed { .. } | Report::Failed { .. } => {}
             }
@@ -220,7 +240,7 @@ impl Kept {
         loop {
             match self.hear().await {
                 Some(Heard::Gone(gone)) => return gone,
-                Some(Heard::Line { .. }) => {}
+                Some(Heard::Line { .. } | Heard::Ended(_)) => {}
                 None => return Gone::default(),
             }
         }
@@ -303,10 +323,13 @@ async fn sweep_until_clear(wanted: Wanted) {
     loop {
         let again = wanted.clone();
         match tokio::task::spawn_blocking(move || settle::sweep(&again, SWEEP_WITHIN)).await {
-            Ok(left) if left.is_empty() => return,
-            Ok(left) => tracing::error!(pids = ?left, "processes of an engine without keeper cannot be killed"),
-            // The runtime is ending; the next supervisor settles what is left.
-            Err(_) => return,
+            Ok(None) => return,
+            Ok(Some(left)) => tracing::error!(?left, "an engine without keeper is not known to be gone"),
+            // The runtime is ending, and this with it: the next supervisor settles what is left.
+            Err(error) => {
+                tracing::error!(%error, "an engine without keeper is not found");
+                tokio::time::sleep(SWEEP_WITHIN).await;
+            }
         }
     }
 }

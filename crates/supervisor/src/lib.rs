@@ -123,7 +123,7 @@ pub use protocol::{Fence, Gone, Polite, ProcessId, Source};
 pub use runner::{RunError, Tool, ToolExit, run};
 pub use servers::LocalServer;
 pub use settings::{OnDenial, Settings, start};
-pub use settle::Leftover;
+pub use settle::{Leftover, Remains};
 pub use sys::landlock_version;
 pub use tally::{CONSTRAINTS, DrainOutcome, Tally};
 pub use vigil::ProbeTimes;

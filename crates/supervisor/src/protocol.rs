@@ -7,6 +7,7 @@
 //!            ◄──── Running | ExecFailed ─
 //!            ◄───────────── Line* ───           dropped and counted when nobody reads
 //!            ── Polite | Kill ──────►
+//!            ◄───────────── Ended? ──           the first process is dead, others of its tree are not yet
 //!            ◄───────────── Gone ────           the whole tree is dead and reaped; nothing follows
 //! ```
 //!
@@ -101,6 +102,8 @@ pub(crate) enum Report {
     Failed { what: String, errno: i32 },
     /// A line of output, after `n_dropped` that found no room.
     Line { source: Source, text: String, n_dropped: u32 },
+    /// The first process has ended and others of its tree live, which are being killed; `Gone` follows.
+    Ended(Gone),
     /// The tree is dead and reaped.
     Gone(Gone),
 }
@@ -225,12 +228,12 @@ impl Message for Report {
                 if *source == Source::Stdout { 69 } else { 70 }
             }
             Self::Gone(gone) => {
-                put_option(gone.code, put_i32, out);
-                put_option(gone.signal, put_i32, out);
-                put_list(&gone.tail, |line, out| put_text(line, out), out);
-                put_u32(gone.n_dropped, out);
-                put_option(gone.oom_kills, put_u64, out);
+                gone.write(out);
                 71
+            }
+            Self::Ended(so_far) => {
+                so_far.write(out);
+                72
             }
         }
     }
@@ -246,14 +249,29 @@ impl Message for Report {
                 let source = if kind == 69 { Source::Stdout } else { Source::Stderr };
                 Self::Line { source, text: payload.text()?, n_dropped }
             }
-            71 => Self::Gone(Gone {
-                code: payload.option(Reader::i32)?,
-                signal: payload.option(Reader::i32)?,
-                tail: payload.list(Reader::text)?,
-                n_dropped: payload.u32()?,
-                oom_kills: payload.option(Reader::u64)?,
-            }),
+            71 => Self::Gone(Gone::read(payload)?),
+            72 => Self::Ended(Gone::read(payload)?),
             other => return Err(WireError::Kind(other)),
+        })
+    }
+}
+
+impl Gone {
+    fn write(&self, out: &mut Vec<u8>) {
+        put_option(self.code, put_i32, out);
+        put_option(self.signal, put_i32, out);
+        put_list(&self.tail, |line, out| put_text(line, out), out);
+        put_u32(self.n_dropped, out);
+        put_option(self.oom_kills, put_u64, out);
+    }
+
+    fn read(payload: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self {
+            code: payload.option(Reader::i32)?,
+            signal: payload.option(Reader::i32)?,
+            tail: payload.list(Reader::text)?,
+            n_dropped: payload.u32()?,
+            oom_kills: payload.option(Reader::u64)?,
         })
     }
 }
@@ -328,7 +346,8 @@ mod tests {
             (source, ".*", any::<u32>()).prop_map(|(source, text, n_dropped)| Report::Line { source, text, n_dropped }),
             (any::<(Option<i32>, Option<i32>, u32, Option<u64>)>(), vec(".*", 0..4)).prop_map(
                 |((code, signal, n_dropped, oom_kills), tail)| {
-                    Report::Gone(Gone { code, signal, tail, n_dropped, oom_kills })
+                    let gone = Gone { code, signal, tail, n_dropped, oom_kills };
+                    if n_dropped % 2 == 0 { Report::Gone(gone) } else { Report::Ended(gone) }
                 }
             ),
         ]

@@ -2,8 +2,11 @@
 //!
 //! Our own probes keep a hung engine a little busy: a llama-server that answers `/health` with 503 four times a second
 //! spends a clock tick each 14 s on it, and some bytes of its sockets. So only growth counts that answering cannot cause.
-use motorpool_devices::{cpu_ticks_per_second, descendants, observe_io, observe_memory, observe_process};
-use std::time::{Duration, Instant};
+use motorpool_devices::{cpu_ticks_per_second, descendants_in, look_at_io, look_at_memory, look_at_processes};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 /// The part of the time that a tree must have computed, as a divisor: 5 %. Answering our probes takes less than 0.1 %.
 const COMPUTES_FROM: u32 = 20;
@@ -41,12 +44,18 @@ impl Pulse {
         self.seen.map_or(0, |(_, vitals)| vitals.mapped)
     }
 
-    /// Whether it has done since the last look what only one that loads does; at the first look, yes. Reading takes
-    /// milliseconds, so it is done on a thread that may block.
+    /// Whether it has done since the last look what only one that loads does; at the first look, yes. So it may have when
+    /// nobody could look: that is not held against it, and the next look is compared with the last that was one. Reading
+    /// takes milliseconds, so it is done on a thread that may block.
     pub(crate) async fn is_felt(&mut self) -> bool {
         let leader = self.leader;
         let looked = tokio::task::spawn_blocking(move || (Instant::now(), Vitals::observe(leader))).await;
-        let Ok((at, now)) = looked else { return false };
+        let Ok((at, looked)) = looked else { return false };
+        self.shows_life(at, looked.ok())
+    }
+
+    fn shows_life(&mut self, at: Instant, looked: Option<Vitals>) -> bool {
+        let Some(now) = looked else { return true };
         match self.seen.replace((at, now)) {
             Some((before_at, before)) => now.shows_life_since(&before, at.duration_since(before_at)),
             None => true,
@@ -55,18 +64,21 @@ impl Pulse {
 }
 
 impl Vitals {
-    fn observe(leader: u32) -> Self {
+    /// An error says that *we* could not look.
+    fn observe(leader: u32) -> io::Result<Self> {
         let (mut sum, mut cpu_ticks) = (Self::default(), 0_u64);
-        for pid in descendants(leader).into_iter().chain([leader]) {
-            cpu_ticks = cpu_ticks.saturating_add(observe_process(pid).map_or(0, |facts| facts.cpu_ticks));
-            sum.io = sum.io.saturating_add(observe_io(pid).map_or(0, motorpool_vocab::Bytes::get));
-            let memory = observe_memory(pid).unwrap_or_default();
+        let table = look_at_processes()?;
+        let below = descendants_in(&table, leader);
+        for facts in table.iter().filter(|process| process.pid == leader || below.contains(&process.pid)) {
+            cpu_ticks = cpu_ticks.saturating_add(facts.cpu_ticks);
+            sum.io = sum.io.saturating_add(look_at_io(facts.pid)?.map_or(0, motorpool_vocab::Bytes::get));
+            let memory = look_at_memory(facts.pid)?.unwrap_or_default();
             sum.mapped = sum.mapped.saturating_add(memory.file.get());
             let parts = [memory.anonymous, memory.swapped, memory.file];
             sum.memory = parts.into_iter().fold(sum.memory, |sum, part| sum.saturating_add(part.get()));
         }
         sum.cpu = Duration::from_millis(cpu_ticks.saturating_mul(1000) / cpu_ticks_per_second());
-        sum
+        Ok(sum)
     }
 
     /// Whether one of them grew, `elapsed` after `before`, by more than our probes can make it grow.
@@ -122,6 +134,16 @@ mod tests {
     fn what_only_shrinks_is_no_life() {
         // Pages of a hung engine are taken from it, and a process of its tree ends.
         assert!(!vitals(0, 0, 0).shows_life_since(&vitals(900, 5_000, 90_000), LOOK));
+    }
+
+    #[test]
+    fn a_look_that_was_none_is_neither_silence_nor_what_the_next_is_compared_with() {
+        let (begun_at, same) = (Instant::now(), vitals(900, 5_000, 90_000));
+        let mut pulse = Pulse::of(0);
+        let mut look = |n: u32, looked| pulse.shows_life(begun_at + n * LOOK, looked);
+        assert!(look(0, Some(same)));
+        assert!(look(1, None) && look(2, None), "nobody saw that it does nothing");
+        assert!(!look(3, Some(same)), "it has done nothing since it was seen");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! [`until_returned`]: engines of an earlier supervisor are gone; cards may still hold what they held (capacity.md, B4).
 //!
 //! Until they have it back it would count as somebody else's, and the first load would be refused for it. A card agrees in
-//! a look that began after they were gone: where its driver tells what each process holds, when it shows none of them, nor
-//! anybody else who does not live; else, as nobody saw what was free before, when hardly anything is in use there. One that
+//! a look that began after they were gone: where its driver tells what each process holds, when it shows some and none of
+//! them, nor anybody else who does not live; else, as nobody saw what was free before, when hardly anything is in use there. One that
 //! cannot be read is not waited for. After the time that an evicted engine's memory is given, it is somebody else's.
 use crate::{lookout::Lookout, settle::Past};
 use motorpool_devices::{DeviceReading, pids};
@@ -43,8 +43,10 @@ impl Awaited {
     fn is_back(&self, reading: &DeviceReading, living: &BTreeSet<u32>) -> bool {
         let Ok(memory) = &reading.memory else { return true };
         let is_dead = |pid: &u32| self.pids.contains(pid) || !living.contains(pid);
-        let shows_none = reading.by_process.as_ref().is_some_and(|shown| !shown.keys().any(is_dead));
-        shows_none || memory.total.saturating_sub(memory.free) <= self.bytes.per_mille(IN_USE_TO)
+        // Where process ids mean nothing to a driver it shows nobody, whatever is in use.
+        let shown = reading.by_process.as_ref().filter(|shown| !shown.is_empty());
+        let shows_others_only = shown.is_some_and(|shown| !shown.keys().any(is_dead));
+        shows_others_only || memory.total.saturating_sub(memory.free) <= self.bytes.per_mille(IN_USE_TO)
     }
 }
 
@@ -54,7 +56,8 @@ pub(crate) async fn until_returned(lookout: &Lookout, past: &[Past], within: Dur
     let looks = async {
         while !awaited.is_empty() {
             let readings = lookout.readings(awaited.keys()).await;
-            let living = pids().into_iter().collect();
+            // Whom nobody could list is none that lives: then all that a card shows may be theirs.
+            let living = pids().unwrap_or_default().into_iter().collect();
             awaited.retain(|id, card| readings.get(id).is_some_and(|reading| !card.is_back(reading, &living)));
             if !awaited.is_empty() {
                 sleep(LOOK_EVERY).await;
@@ -100,6 +103,7 @@ mod tests {
         assert!(!back(4, Some(&[(50, 1), (8, 19)])), "a process of its tree");
         assert!(back(4, Some(&[(50, 20)])), "somebody else's");
         assert!(back(24, Some(&[])));
+        assert!(!back(4, Some(&[])), "somebody has it, whom the driver cannot name");
     }
 
     #[test]

@@ -23,13 +23,18 @@ pub(crate) struct LogFile {
     file: File,
     size: u64,
     max_size: u64,
+    /// When the file was begun, where that counts.
+    begun: Option<SystemTime>,
 }
 
 impl LogFile {
     /// Goes on where an earlier run ended. The folder must be there.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut log = Self::open_undated(path)?;
-        log.begin_anew(SystemTime::now())?;
+        let now = SystemTime::now();
+        // Where the file system does not know, it counts from now on.
+        log.begun = Some(log.file.metadata()?.created().unwrap_or(now));
+        log.make_room(now)?;
         Ok(log)
     }
 
@@ -38,39 +43,46 @@ impl LogFile {
         Self::with_size(path, MAX_SIZE)
     }
 
-    /// What was begun more than [`MAX_AGE`] ago is a full file now, where the file system knows when that was.
-    fn begin_anew(&mut self, now: SystemTime) -> io::Result<()> {
-        match self.file.metadata()?.created() {
-            Ok(begun) if is_old(begun, now) && self.size > 0 => self.rotate(),
-            _ => Ok(()),
-        }
-    }
-
     fn with_size(path: &Path, max_size: u64) -> io::Result<Self> {
         remove_old(path, SystemTime::now());
         let file = append_to(path)?;
         let size = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, size, max_size })
+        Ok(Self { path: path.to_owned(), file, size, max_size, begun: None })
     }
 
     /// Appends whole lines, first making room. What the disk does not take is lost, and so is nothing else.
     pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.size >= self.max_size {
-            self.rotate()?;
-        }
+        self.append_at(SystemTime::now(), lines)
+    }
+
+    fn append_at(&mut self, now: SystemTime, lines: &[u8]) -> io::Result<()> {
+        self.make_room(now)?;
         self.size = self.size.saturating_add(u64::try_from(lines.len()).unwrap_or(u64::MAX));
         self.file.write_all(lines)
     }
 
-    fn rotate(&mut self) -> io::Result<()> {
-        for n in (1..N_KEPT).rev() {
-            // Absent ones are the rule, and one that cannot be moved is overwritten by the next.
-            let _ = fs::rename(numbered(&self.path, n), numbered(&self.path, n + 1));
+    /// What has its size, or was begun more than [`MAX_AGE`] ago, is a full file.
+    fn make_room(&mut self, now: SystemTime) -> io::Result<()> {
+        let is_old = self.size > 0 && self.begun.is_some_and(|begun| is_old(begun, now));
+        if is_old || self.size >= self.max_size { self.rotate(now) } else { Ok(()) }
+    }
+
+    /// One that fails is tried again, and loses nothing but lines: the old file is let go of when the new one is there, and
+    /// full files move on only for one that takes their place.
+    fn rotate(&mut self, now: SystemTime) -> io::Result<()> {
+        // Somebody may have removed it, or put something else there that is not ours to number.
+        if fs::symlink_metadata(&self.path).is_ok_and(|current| current.is_file()) {
+            let first_free = (1..=N_KEPT).find(|n| fs::symlink_metadata(numbered(&self.path, *n)).is_err());
+            for n in (1..first_free.unwrap_or(N_KEPT)).rev() {
+                // One that cannot be moved is overwritten by the next.
+                let _ = fs::rename(numbered(&self.path, n), numbered(&self.path, n + 1));
+            }
+            fs::rename(&self.path, numbered(&self.path, 1))?;
+            remove_old(&self.path, now);
         }
-        fs::rename(&self.path, numbered(&self.path, 1))?;
-        remove_old(&self.path, SystemTime::now());
         self.file = append_to(&self.path)?;
-        self.size = 0;
+        self.size = self.file.metadata()?.len();
+        self.begun = self.begun.map(|_| now);
         Ok(())
     }
 }
@@ -157,19 +169,52 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_a_week_ago_is_full_whatever_its_size() {
-        let (_folder, path, mut log) = log(1 << 20);
+    fn what_was_begun_a_week_ago_is_full_whatever_its_size_and_whoever_has_it_open() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("engine.log");
+        let mut log = LogFile::open(&path).expect("writable");
+        let later = |n| SystemTime::now() + n * (MAX_AGE + Duration::from_mins(1));
         log.append(b"old\n").expect("writable");
-        log.begin_anew(SystemTime::now()).expect("writable");
+        log.append(b"old\n").expect("writable");
         assert!(!numbered(&path, 1).exists());
-        if fs::metadata(&path).and_then(|metadata| metadata.created()).is_err() {
-            // This file system does not tell.
-            return;
-        }
-        log.begin_anew(SystemTime::now() + MAX_AGE + Duration::from_mins(1)).expect("writable");
+        log.append_at(later(1), b"new\n").expect("writable");
+        log.append_at(later(1), b"new\n").expect("writable");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "new\nnew\n");
+        log.append_at(later(2), b"newer\n").expect("writable");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "newer\n");
+        let mut undated = LogFile::open_undated(&path).expect("writable");
+        undated.append_at(later(4), b"newest\n").expect("writable");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "newer\nnewest\n", "this one has no age");
+    }
+
+    #[test]
+    fn a_file_that_somebody_removed_is_begun_anew_and_full_ones_stay_where_they_are() {
+        let (_folder, path, mut log) = log(4);
+        log.append(b"one\n").expect("writable");
+        log.append(b"two\n").expect("writable");
+        fs::remove_file(&path).expect("there");
         log.append(b"new\n").expect("writable");
-        assert_eq!(fs::read_to_string(numbered(&path, 1)).expect("there"), "old\n");
-        assert_eq!(fs::read_to_string(&path).expect("there"), "new\n");
+        assert_eq!(fs::read_to_string(&path).expect("begun anew"), "new\n");
+        assert_eq!(fs::read_to_string(numbered(&path, 1)).expect("untouched"), "one\n");
+        log.append(b"six\n").expect("writable");
+        assert_eq!(fs::read_to_string(numbered(&path, 1)).expect("there"), "new\n");
+        assert_eq!(fs::read_to_string(numbered(&path, 2)).expect("there"), "one\n");
+    }
+
+    #[test]
+    fn what_is_in_the_way_costs_lines_while_it_is_there_and_no_full_file() {
+        let (_folder, path, mut log) = log(4);
+        log.append(b"one\n").expect("writable");
+        log.append(b"two\n").expect("writable");
+        fs::remove_file(&path).expect("there");
+        fs::create_dir(&path).expect("free");
+        for _ in 0..2 * N_KEPT {
+            log.append(b"lost\n").expect_err("a folder takes no lines");
+        }
+        fs::remove_dir(&path).expect("empty");
+        log.append(b"new\n").expect("writable");
+        assert_eq!(fs::read_to_string(&path).expect("begun anew"), "new\n");
+        assert_eq!(fs::read_to_string(numbered(&path, 1)).expect("untouched"), "one\n");
     }
 
     #[test]

@@ -99,6 +99,7 @@ async fn until_gone(kept: &mut Kept, on_line: &mut impl FnMut(Source, &str)) -> 
     loop {
         match kept.hear().await {
             Some(Heard::Line { source, text, .. }) => on_line(source, &text),
+            Some(Heard::Ended(_)) => {}
             Some(Heard::Gone(gone)) => return gone,
             None => return Gone::default(),
         }

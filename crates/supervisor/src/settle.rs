@@ -5,6 +5,9 @@
 //! different program alone acquits nobody: wrappers exec others. What descends from ours, is in a process group that one of
 //! ours leads, or is in the control group that bears the nonce, is ours. Each one is held by a [`Hold`] that was taken
 //! *before* it was checked, so the signal meets the process that was checked, whatever becomes of its id.
+//!
+//! **S1** nobody is gone because nobody could look: where processes cannot be listed, held or read for want of anything of
+//! ours, what is wanted is [`Remains::Unseen`], and stays so until a look finds it gone.
 use crate::{
     cgroup::Cgroup,
     journal::{Journal, JournalError, Unsettled},
@@ -12,13 +15,20 @@ use crate::{
     protocol::ProcessId,
     sys::Hold,
 };
-use motorpool_devices::{ProcessFacts, descendants_in, executable, has_environment, observe_process, pids, processes};
+use motorpool_devices::{
+    ProcessFacts, descendants_in, executable, look_at_process, look_at_processes, look_for_environment, pids,
+};
 use motorpool_vocab::Spawn;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     path::{Path, PathBuf},
+    thread::sleep,
     time::{Duration, Instant},
 };
+
+/// Between two looks when nobody was found to wait for.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// By what the processes of one engine are known.
 #[derive(Clone, Debug)]
@@ -30,15 +40,24 @@ pub(crate) struct Wanted {
     pub(crate) group: Option<Cgroup>,
 }
 
-/// An engine of an earlier supervisor that could not be killed. It still holds its memory.
+/// An engine that is not known to be gone. It may still hold its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     /// Its number.
     pub spawn: Spawn,
     /// Its key, as text.
     pub key: String,
-    /// Its processes.
-    pub pids: Vec<u32>,
+    /// What there is of it.
+    pub remains: Remains,
+}
+
+/// What there is of an engine that is not known to be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// These processes could not be ended. Empty when its control group has some that have no number here.
+    Left(Vec<u32>),
+    /// It could not be looked for, for this reason.
+    Unseen(String),
 }
 
 /// What became of the engines that the journal knew no end of.
@@ -80,16 +99,16 @@ pub(crate) fn settle_one(
     let Unsettled { intent, born } = unsettled;
     let spawn = Spawn(intent.spawn);
     // Of another boot nothing can live. A nonce that is none was never given to a process by us.
-    let pids = match Nonce::of(&intent.nonce).filter(|_| intent.boot == boot) {
-        None => Vec::new(),
+    let remains = match Nonce::of(&intent.nonce).filter(|_| intent.boot == boot) {
+        None => None,
         Some(nonce) => {
             let known = born.map(|(_, engine)| (engine, PathBuf::from(&intent.executable)));
             let group = intent.group.as_ref().and_then(|folder| Cgroup::written_down(Path::new(folder), &nonce));
             sweep(&Wanted { nonce, known, group }, within)
         }
     };
-    if !pids.is_empty() {
-        return settled.left.push(Leftover { spawn, key: intent.key, pids });
+    if let Some(remains) = remains {
+        return settled.left.push(Leftover { spawn, key: intent.key, remains });
     }
     if let Some(socket) = &intent.socket {
         // Usually gone with its engine; the next start removes it in any case.
@@ -106,45 +125,129 @@ pub(crate) fn settle_one(
 
 /// Kills what is wanted with all below it, and waits until nothing of it is found. What is left after `within`.
 /// Blocks.
-pub(crate) fn sweep(wanted: &Wanted, within: Duration) -> Vec<u32> {
+pub(crate) fn sweep(wanted: &Wanted, within: Duration) -> Option<Remains> {
     let until = Instant::now() + within;
+    let mut is_told = false;
     loop {
         wanted.group.iter().for_each(Cgroup::kill);
-        let found = find(wanted);
-        for (pid, held) in &found {
-            if let Err(error) = held.signal(libc::SIGKILL) {
-                tracing::warn!(pid, %error, "an engine's process that was left behind cannot be killed");
+        let Found { held, unseen } = find(wanted);
+        if let Some(error) = unseen.as_ref().filter(|_| !is_told) {
+            tracing::warn!(%error, "what an engine left behind cannot be looked for: it counts as running until it can be");
+            is_told = true;
+        }
+        let alive = end(&held, until);
+        if !alive.is_empty() {
+            return Some(Remains::Left(alive));
+        }
+        let is_late = Instant::now() >= until;
+        let look = Look { n_held: held.len(), unseen, group: GroupIs::of(wanted.group.as_ref()) };
+        match look.verdict() {
+            Verdict::Gone => return None,
+            Verdict::There(remains) if is_late => return Some(remains),
+            Verdict::There(_) if held.is_empty() => sleep(LOOK_EVERY),
+            Verdict::There(_) => {}
+        }
+    }
+}
+
+/// What one look showed, when whom it found has died.
+struct Look {
+    n_held: usize,
+    unseen: Option<io::Error>,
+    group: GroupIs,
+}
+
+#[derive(Clone, Copy)]
+enum GroupIs {
+    Gone,
+    Left,
+}
+
+impl GroupIs {
+    fn of(group: Option<&Cgroup>) -> Self {
+        if group.is_some_and(Cgroup::is_left) { Self::Left } else { Self::Gone }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Gone,
+    /// Or may be, and what to say of it if no later look shows more.
+    There(Remains),
+}
+
+impl Look {
+    /// Only a look that saw everything and found nobody says that nobody is there: what died in another may have forked.
+    fn verdict(self) -> Verdict {
+        match (self.unseen, self.group, self.n_held) {
+            (Some(error), ..) => Verdict::There(Remains::Unseen(error.to_string())),
+            (None, GroupIs::Gone, 0) => Verdict::Gone,
+            (None, ..) => Verdict::There(Remains::Left(Vec::new())),
+        }
+    }
+}
+
+/// Kills them and waits for their ends. Who lives on.
+fn end(held: &[(u32, Hold)], until: Instant) -> Vec<u32> {
+    for (pid, held) in held {
+        if let Err(error) = held.signal(libc::SIGKILL) {
+            tracing::warn!(pid, %error, "an engine's process that was left behind cannot be killed");
+        }
+    }
+    let ended = |(_, held): &&(u32, Hold)| held.has_ended_within(until.saturating_duration_since(Instant::now()));
+    held.iter().filter(|one| !ended(one)).map(|(pid, _)| *pid).collect()
+}
+
+/// What one look found.
+#[derive(Default)]
+struct Found {
+    /// Every living process that is wanted and could be seen.
+    held: Vec<(u32, Hold)>,
+    /// Why there may be others.
+    unseen: Option<io::Error>,
+}
+
+impl Found {
+    /// The hold comes first: what `check` then sees is the process that is held.
+    fn hold_if(&mut self, pid: u32, check: impl FnOnce(u32) -> io::Result<bool>) {
+        if pid == std::process::id() || self.held.iter().any(|(known, _)| *known == pid) {
+            return;
+        }
+        match Hold::open(pid) {
+            Ok(held) => {
+                if self.or(check(pid)) == Some(true) {
+                    self.held.push((pid, held));
+                }
             }
+            // Gone, or a number that no process has.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL)) => {}
+            Err(error) => self.unseen = Some(error),
         }
-        let ended = |(_, held): &&(u32, Hold)| held.has_ended_within(until.saturating_duration_since(Instant::now()));
-        let alive: Vec<u32> = found.iter().filter(|one| !ended(one)).map(|(pid, _)| *pid).collect();
-        let is_over = found.is_empty() && !wanted.group.as_ref().is_some_and(Cgroup::is_left);
-        if is_over || !alive.is_empty() || Instant::now() >= until {
-            return alive;
-        }
-        std::thread::yield_now();
+    }
+
+    fn or<T>(&mut self, looked: io::Result<T>) -> Option<T> {
+        looked.map_err(|error| self.unseen = Some(error)).ok()
     }
 }
 
 /// Every living process that is wanted, held.
-fn find(wanted: &Wanted) -> Vec<(u32, Hold)> {
+fn find(wanted: &Wanted) -> Found {
     let mark = wanted.nonce.entry();
-    let mut ours: Vec<(u32, Hold)> =
-        pids().into_iter().filter_map(|pid| hold_if(pid, |pid| is_wanted(pid, &mark, wanted))).collect();
-    let mut seen: BTreeSet<u32> = ours.iter().map(|(pid, _)| *pid).collect();
-    let members = wanted.group.iter().flat_map(Cgroup::members).filter(|pid| seen.insert(*pid));
-    ours.extend(members.filter_map(|pid| hold_if(pid, |pid| is_member(pid, wanted))));
-    let table = processes();
-    let with_them = |(pid, _): &(u32, Hold)| below_or_led(&table, *pid);
-    for pid in ours.iter().flat_map(with_them).collect::<Vec<_>>() {
-        if seen.insert(pid)
-            && let Some(before) = table.iter().find(|process| process.pid == pid)
-            && let Some(held) = hold_if(pid, |pid| is_still(pid, before))
-        {
-            ours.push(held);
+    let mut found = Found::default();
+    for pid in found.or(pids()).unwrap_or_default() {
+        found.hold_if(pid, |pid| is_wanted(pid, &mark, wanted));
+    }
+    if let Some(group) = &wanted.group {
+        for pid in found.or(group.members()).unwrap_or_default() {
+            found.hold_if(pid, |pid| Ok(group.members()?.contains(&pid)));
         }
     }
-    ours
+    let table = found.or(look_at_processes()).unwrap_or_default();
+    let near: BTreeSet<u32> = found.held.iter().flat_map(|(pid, _)| below_or_led(&table, *pid)).collect();
+    for before in table.iter().filter(|process| near.contains(&process.pid)) {
+        found.hold_if(before.pid, |pid| is_still(pid, before));
+    }
+    found
 }
 
 /// What descends from `pid`, and the group that it leads: nobody comes into that from elsewhere.
@@ -153,24 +256,16 @@ fn below_or_led(table: &[ProcessFacts], pid: u32) -> Vec<u32> {
     descendants_in(table, pid).into_iter().chain(led).collect()
 }
 
-/// The hold comes first: what `check` then sees is the process that is held.
-fn hold_if(pid: u32, check: impl FnOnce(u32) -> bool) -> Option<(u32, Hold)> {
-    let held = Hold::open(pid).ok()?;
-    (pid != std::process::id() && check(pid)).then_some((pid, held))
-}
-
-fn is_member(pid: u32, wanted: &Wanted) -> bool {
-    wanted.group.as_ref().is_some_and(|group| group.members().contains(&pid))
-}
-
-fn is_wanted(pid: u32, mark: &str, wanted: &Wanted) -> bool {
-    match has_environment(pid, mark) {
-        Some(marked) => marked,
-        None => wanted.known.as_ref().is_some_and(|(known, program)| {
-            known.pid == pid
-                && executable(pid).is_some_and(|runs| is_program(&runs, program))
-                && observe_process(pid).is_some_and(|now| now.start_time == known.start_time && !now.is_zombie())
-        }),
+fn is_wanted(pid: u32, mark: &str, wanted: &Wanted) -> io::Result<bool> {
+    if let Some(is_marked) = look_for_environment(pid, mark)? {
+        return Ok(is_marked);
+    }
+    match &wanted.known {
+        Some((known, program)) if known.pid == pid => {
+            let is_it = look_at_process(pid)?.is_some_and(|now| now.start_time == known.start_time && !now.is_zombie());
+            Ok(is_it && executable(pid).is_some_and(|runs| is_program(&runs, program)))
+        }
+        _ => Ok(false),
     }
 }
 
@@ -185,8 +280,8 @@ fn is_program(runs: &Path, program: &Path) -> bool {
         .any(|path| path.as_os_str().as_encoded_bytes() == runs)
 }
 
-fn is_still(pid: u32, before: &ProcessFacts) -> bool {
-    observe_process(pid).is_some_and(|now| now.start_time == before.start_time && !now.is_zombie())
+fn is_still(pid: u32, before: &ProcessFacts) -> io::Result<bool> {
+    Ok(look_at_process(pid)?.is_some_and(|now| now.start_time == before.start_time && !now.is_zombie()))
 }
 
 #[cfg(test)]
@@ -203,6 +298,24 @@ mod tests {
 
     fn drawn() -> String {
         Nonce::draw().expect("random bits").as_str().to_owned()
+    }
+
+    #[test]
+    fn only_a_look_that_saw_everything_and_found_nobody_is_believed() {
+        let verdict = |n_held, lacking: Option<i32>, group| {
+            Look { n_held, unseen: lacking.map(io::Error::from_raw_os_error), group }.verdict()
+        };
+        assert_eq!(verdict(0, None, GroupIs::Gone), Verdict::Gone);
+        let left = Verdict::There(Remains::Left(vec![]));
+        assert_eq!(verdict(0, None, GroupIs::Left), left, "somebody is in its group who has no number here");
+        assert_eq!(verdict(2, None, GroupIs::Gone), left, "who died may have forked");
+        for group in [GroupIs::Gone, GroupIs::Left] {
+            let unseen = verdict(0, Some(libc::EMFILE), group);
+            assert!(
+                matches!(&unseen, Verdict::There(Remains::Unseen(why)) if why.contains("open files")),
+                "{unseen:?}"
+            );
+        }
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl Shell {
         if !left.is_empty() {
             tracing::error!(
                 ?left,
-                "engines of an earlier run cannot be killed and keep their memory; a reboot ends them"
+                "engines of an earlier run are not known to be gone and may keep their memory; a reboot ends them"
             );
         }
         if let Some(error) = unwritten {
@@ -266,7 +266,9 @@ impl Shell {
         match action {
             Action::Check { build, model, manifest, avoid, .. } => self.check(build, (model, manifest), avoid),
             Action::Probe { spawn, probe } => self.command(spawn, Command::Probe(probe)),
-            Action::WriteSlot { spawn, slot, session } => self.command(spawn, Command::Write { slot, session }),
+            Action::WriteSlot { spawn, slot, session, writing } => {
+                self.command(spawn, Command::Write { slot, session, writing });
+            }
             Action::Start { spawn, launch } => self.start(spawn, launch),
             Action::Look => self.workshop.lookout.look(),
             Action::StopPolitely { spawn } => self.command(spawn, Command::StopPolitely),

@@ -4,7 +4,7 @@
 //! slots/                       0700
 //!   gemma3-270m@0f3c…/         a model as one build of its engine sees it, with one type of cache
 //!     5a1e….slot               what the engine wrote for one session; named by a hash, as names of sessions may be private
-//!     5a1e….12.part            being written by child 12
+//!     5a1e….12-3.part          being written by child 12, as its third
 //! ```
 //!
 //! Everything here is best effort: what cannot be had costs its session a prompt. A folder of the same model with
@@ -14,6 +14,7 @@ use crate::{
     identity::{add, hex},
     shelf::{Place, Shelf},
 };
+use motorpool_pool::Writing;
 use motorpool_vocab::{Bytes, ModelId, Spawn};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -112,13 +113,15 @@ impl Folder {
     }
 
     /// The name under which a child writes the context of a session; [`Folder::is_written`] or [`Folder::give_up`] ends it.
-    pub(crate) fn part(spawn: Spawn, session: &str) -> String {
-        format!("{}.{spawn}{PART}", hash(&[session]))
+    ///
+    /// Its writing is in it: the same may be wanted again while an earlier one is under way, which would end it half done.
+    pub(crate) fn part((spawn, Writing(n)): (Spawn, Writing), session: &str) -> String {
+        format!("{}.{spawn}-{n}{PART}", hash(&[session]))
     }
 
     /// The child wrote it. How many bytes that are. Blocks.
-    pub(crate) fn is_written(&self, spawn: Spawn, session: &str) -> io::Result<Bytes> {
-        let part = self.path().join(Self::part(spawn, session));
+    pub(crate) fn is_written(&self, by: (Spawn, Writing), session: &str) -> io::Result<Bytes> {
+        let part = self.path().join(Self::part(by, session));
         let name = whole(session);
         let bytes = Bytes::new(fs::metadata(&part)?.len());
         fs::rename(&part, self.path().join(&*name))?;
@@ -127,8 +130,8 @@ impl Folder {
     }
 
     /// The child did not write it, or not all. Blocks.
-    pub(crate) fn give_up(&self, spawn: Spawn, session: &str) {
-        remove(&self.path().join(Self::part(spawn, session)));
+    pub(crate) fn give_up(&self, by: (Spawn, Writing), session: &str) {
+        remove(&self.path().join(Self::part(by, session)));
     }
 
     /// The name of the file that holds the context of a session, if there is one; it was used now. Blocks.
@@ -195,7 +198,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    const CHILD: Spawn = Spawn(7);
+    const CHILD: (Spawn, Writing) = (Spawn(7), Writing(1));
 
     fn open(root: &Path, mib: u64) -> Arc<StateFiles> {
         Arc::new(StateFiles::open(root.join("slots"), Bytes::mib(mib)))
@@ -246,6 +249,17 @@ mod tests {
         open(home.path(), 10);
         assert!(!part.exists());
         assert_eq!(names_in(&home.path().join("slots")), [], "nor does an empty folder");
+    }
+
+    #[test]
+    fn what_one_writing_does_leaves_another_of_the_same_session_alone() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let of = folder(&open(home.path(), 10), "one");
+        let later = (CHILD.0, Writing(2));
+        fs::write(of.path().join(Folder::part(later, "s")), "half").expect("writable");
+        write(&of, "s", 1);
+        of.give_up(CHILD, "s");
+        assert_eq!(fs::read(of.path().join(Folder::part(later, "s"))).expect("there"), b"half");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Raised when a message changes its meaning. Supervisor and keeper are one binary, except across an upgrade.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 /// More than the arguments and environment that Linux lets any process have.
 pub(crate) const MAX_PAYLOAD: usize = 4 << 20;
 const HEADER: usize = 6;

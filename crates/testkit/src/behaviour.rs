@@ -28,6 +28,7 @@
 //! hangs = false
 //! fails = false                          # 500
 //! work_us = 0                            # processor time that each answer takes
+//! logs = false                           # a line on stdout for each, as an access log has
 //!
 //! [inference]
 //! fails = false                          # 500, health stays 200
@@ -213,6 +214,8 @@ pub struct Health {
     pub fails: Switch,
     /// Processor time that each answer takes, in microseconds.
     pub work_us: u64,
+    /// A line on stdout for each answer.
+    pub logs: Switch,
 }
 
 /// What slots hold, written to files and read back.

@@ -3,11 +3,12 @@
 //! ```sh
 //! cargo build -p motorpool -p motorpool-testkit --bins
 //! cargo run -p motorpool-tests --example chaos -- 50           # so many cycles; a second number is the seed
+//! cargo run -p motorpool-tests --example chaos -- --real 50    # not without the real engine
 //! ```
 //!
 //! A cycle draws some steps (load, ask, stream, leave, kill an engine, its keeper or the supervisor, stop, crash, hang,
 //! flood, lose a card, …) and performs them on one daemon with fake engines, fake cards, and the real engine where
-//! `MOTORPOOL_TEST_CACHE` holds it. Then it must hold, in this order:
+//! `MOTORPOOL_TEST_CACHE` holds it (without it that is said on standard error). Then it must hold, in this order:
 //!
 //! * every request has ended, with an answer, a typed error, or the end of the supervisor;
 //! * the ledger is the truth: what `ps --json` shows as reserved is the sum of its living engines' lines, and the keepers
@@ -36,9 +37,13 @@ static STORY: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let mut numbers = std::env::args().skip(1).map(|word| word.parse::<u64>());
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let n_words = words.len();
+    words.retain(|word| word != "--real");
+    let needs_real = words.len() < n_words;
+    let mut numbers = words.iter().map(|word| word.parse::<u64>());
     let (Some(Ok(n_cycles)), seed) = (numbers.next(), numbers.next()) else {
-        say("chaos N [SEED]: so many cycles");
+        say("chaos [--real] N [SEED]: so many cycles");
         return ExitCode::from(2);
     };
     let seed = match seed {
@@ -49,6 +54,15 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if world::real().is_none() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "there is no real engine where MOTORPOOL_TEST_CACHE says, only fake ones take part"
+        );
+        if needs_real {
+            return ExitCode::FAILURE;
+        }
+    }
     say(&format!("seed {seed}"));
     tell_the_story_of_a_panic(seed);
     let began = Instant::now();

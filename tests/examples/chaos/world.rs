@@ -361,7 +361,7 @@ fn send_if_there(pid: u32, signal: Signal) {
 }
 
 /// The real engine's program and a model file, where the cache of the tests holds them.
-fn real() -> Option<(PathBuf, PathBuf)> {
+pub(crate) fn real() -> Option<(PathBuf, PathBuf)> {
     let data = PathBuf::from(std::env::var_os("MOTORPOOL_TEST_CACHE")?).join("motorpool");
     let mut versions = fs::read_dir(data.join("engines/llama-server")).ok()?;
     let program = versions.by_ref().flatten().find_map(|version| program_of(&version.path()))?;

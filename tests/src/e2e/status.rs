@@ -65,6 +65,8 @@ pub struct Engine {
     /// Requests that wait for it.
     #[serde(default)]
     pub queue: u32,
+    /// How far its load is, in thousandths.
+    pub progress: Option<u16>,
     /// Requests that it can serve at a time.
     pub slots: Option<u32>,
     /// What is reserved for it, in bytes.

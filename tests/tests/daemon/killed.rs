@@ -1,8 +1,6 @@
 //! SIGKILL of the supervisor, in every phase: its engines are gone within 2 s, and the next one begins where nothing is.
-use crate::support::{Blockade, assert_serves, gate, loading_until, pausing, stream_until};
-use motorpool_testkit::{
-    Behaviour, Deaf, Environment, FakeModel, Flood, Grandchild, LineEnd, Session, Stop, eventually,
-};
+use crate::support::{Blockade, assert_serves, deaf, gate, loading_until, pausing, stream_until};
+use motorpool_testkit::{Behaviour, Environment, FakeModel, Flood, Grandchild, LineEnd, Session, Stop, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     daemon::send,
@@ -12,11 +10,6 @@ use motorpool_tests::e2e::{
 };
 use nix::sys::signal::Signal;
 use std::time::Duration;
-
-/// An engine that hears no request to end.
-fn deaf() -> Stop {
-    Stop { deaf_to: vec![Deaf::Sigterm, Deaf::ExitCommand, Deaf::EndOfStdin], ..Stop::default() }
-}
 
 /// Asks in the background; nobody minds that the answer never comes.
 fn ask_behind(daemon: &Daemon<'_>, model: &'static str) {

@@ -1,12 +1,16 @@
 //! A machine that gives no more: no room on the disk, no descriptor. What cannot be is refused with the reason, what runs
 //! goes on, and when there is room again everything is as before.
-use crate::support::{assert_refused, assert_serves};
+use crate::support::{assert_refused, assert_serves, deaf, with_wrapper};
 use motorpool_testkit::{Behaviour, eventually};
 use motorpool_tests::e2e::{
-    Daemon, House, journal,
-    processes::{left_of, n_descriptors},
+    Daemon, House,
+    daemon::send,
+    journal,
+    processes::{self, is_alive, left_of, n_descriptors},
+    raw::Raw,
     talk::{CHAT, chat},
 };
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -99,5 +103,36 @@ async fn without_a_free_descriptor_starts_are_refused_clients_wait_and_nothing_l
         (n_descriptors(daemon.pid()) <= before).then_some(())
     })
     .await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_cannot_be_looked_for_is_not_taken_for_gone() {
+    let mut house = with_wrapper("\"$ENGINE\" \"$@\"; exit $?");
+    let model = house.fake_with("a", &Behaviour { stop: deaf(), ..Behaviour::default() }, "declared = \"100MiB\"\n");
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    let engine = model.starts()[0].pid;
+    let parent = |pid| processes::one(pid).expect("it runs").parent;
+    let keeper = parent(parent(engine));
+    let path = house.state("journal.jsonl");
+    // Open before nothing more can be.
+    let mut client = Raw::connect(daemon.address()).await.expect("it listens");
+    client.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("open");
+    client.until("200 OK").await.expect("an answer");
+    set_limit(&daemon, "--nofile=8:").await;
+    send(keeper, Signal::SIGKILL);
+    eventually("somebody tried", async || daemon.log().contains("cannot be looked for").then_some(())).await;
+    assert!(is_alive(engine));
+    assert_eq!(journal::count(&path, "gone"), 0, "{:#?}", journal::records(&path));
+    client.write(b"GET /api/motorpool/v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("open");
+    let status = client.until("\"committedBytes\":").await.expect("an answer");
+    assert!(!status.contains("\"committedBytes\":0"), "{status}");
+    set_limit(&daemon, "--nofile=512:").await;
+    eventually("its end is written down", async || (journal::count(&path, "gone") == 1).then_some(())).await;
+    assert!(!is_alive(engine));
+    eventually("its bytes are back", async || (daemon.status().await.pool.committed_bytes == 0).then_some(())).await;
+    assert_eq!(left_of(&house, Some(daemon.pid())), []);
+    assert_serves(&daemon, "a").await;
     daemon.stop().await;
 }

@@ -1,6 +1,6 @@
 //! What an engine is started with, and when it counts as ready.
 use crate::support::{assert_refused, assert_serves, gate, header, loading_until, n_starts};
-use motorpool_testkit::{Behaviour, Bind, End, Exit, FakeModel, Health, Inference, Load, Moment, Switch};
+use motorpool_testkit::{Behaviour, Bind, End, Exit, FakeModel, Health, Inference, Load, Moment, Switch, eventually};
 use motorpool_tests::e2e::{
     House,
     processes::{is_alive, memory_kib, one},
@@ -119,8 +119,33 @@ async fn an_engine_that_stops_loading_is_given_up() {
 #[tokio::test]
 async fn an_engine_that_stops_loading_is_given_up_however_busy_our_probes_keep_it() {
     let stuck = Load { gates: vec![std::env::temp_dir().join("a-gate-that-nobody-opens")], ..Load::default() };
-    let health = Health { work_us: 3000, ..Health::default() };
-    assert_given_up_after("3s", &Behaviour { load: stuck, health, ..Behaviour::default() }, "load-stalled").await;
+    for health in [
+        Health { work_us: 3000, ..Health::default() },
+        // As engines do that write an access log.
+        Health { logs: Switch::ON, ..Health::default() },
+    ] {
+        let behaviour = Behaviour { load: stuck.clone(), health, ..Behaviour::default() };
+        assert_given_up_after("3s", &behaviour, "load-stalled").await;
+    }
+}
+
+#[tokio::test]
+async fn a_load_that_does_not_tell_how_far_it_is_is_shown_by_what_it_has_mapped_and_never_as_done() {
+    let mut house = House::new();
+    let load = gate(&house, "load");
+    let silent = Load { progress: false, gates: vec![load.file()], ..Load::default() };
+    house.fake("a", &Behaviour { load: silent, ..Behaviour::default() });
+    let daemon = house.start().await;
+    let http = daemon.http();
+    let asks = tokio::spawn(async move { http.post(CHAT, &chat("a", "hello")).await });
+    let share = eventually("a share is shown", async || {
+        daemon.status().await.engine("a").and_then(|engine| engine.progress).filter(|share| *share > 0)
+    })
+    .await;
+    assert!(share <= 990, "{share}");
+    load.open().expect("opened");
+    assert_eq!(asks.await.expect("no panic").expect("an answer").status, 200);
+    daemon.stop().await;
 }
 
 #[tokio::test]
@@ -246,7 +271,9 @@ async fn the_line_of_a_launch_has_exactly_the_members_that_harnesses_read() {
     daemon.stop().await;
 }
 
-/// The binary that people run, not a program of these tests.
+/// The binary that people run, not a program of these tests. All of its memory is judged only where the program is built
+/// for release, which continuous integration does not do: there only what is its own is. `cargo test --release -p
+/// motorpool-tests --test daemon a_keeper_is_small`, after a build of the programs with `--release`, judges both.
 #[tokio::test]
 async fn a_keeper_is_small() {
     const MOST_KIB: u64 = 3 << 10;

@@ -6,6 +6,7 @@ use motorpool_testkit::{Behaviour, Deaf, Environment, Flood, Grandchild, LineEnd
 use motorpool_tests::e2e::{
     Daemon, House,
     house::read,
+    journal,
     processes::{self, is_alive},
     talk::{CHAT, Said, chat, peek, start_number},
 };
@@ -30,6 +31,31 @@ async fn an_engine_is_asked_by_its_own_line_first_and_exits_by_itself() {
     assert!(never.code == Some(4) && never.stderr.contains("there is no log of llama-server:b:0"), "{never:?}");
     daemon.stop().await;
     assert_eq!(house.run(&["logs", "a"]).await.stdout.trim(), log.trim(), "the file is where it was");
+}
+
+#[tokio::test]
+async fn one_that_is_told_to_end_before_it_runs_never_does() {
+    let mut house = House::new();
+    let model = house.fake("a", &Behaviour::default());
+    // Its keeper opens the log before it forks, and waits there until somebody reads.
+    let log = house.state("logs/llama-server:a:0.log");
+    std::fs::create_dir_all(log.parent().expect("a folder")).expect("made");
+    nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    let daemon = house.start().await;
+    let (http, control) = (daemon.http(), daemon.control());
+    let asks = tokio::spawn(async move { http.post(CHAT, &chat("a", "hello")).await });
+    daemon.until_phase("a", &["starting"]).await;
+    let path = house.state("journal.jsonl");
+    eventually("it is about to be started", async || (journal::count(&path, "intent") == 1).then_some(())).await;
+    let evict = json!({"mode": "force"});
+    let unload = tokio::spawn(async move { control.post("/api/motorpool/v1/models/a/unload", &evict).await });
+    daemon.until_phase("a", &["stopping"]).await;
+    let reader = tokio::task::spawn_blocking(move || std::fs::File::open(log)).await;
+    let _reader = reader.expect("no panic").expect("it writes");
+    assert_eq!(unload.await.expect("no panic").expect("an answer").status, 200);
+    assert_eq!((model.starts(), journal::count(&path, "gone")), (vec![], 1));
+    asks.abort();
+    daemon.stop().await;
 }
 
 #[tokio::test]

@@ -1,16 +1,32 @@
 //! What these tests share.
-use motorpool_testkit::{Answer, Behaviour, FakeModel, Gate, Incoming, Load, TokenGate, Tokens};
+use motorpool_testkit::{Answer, Behaviour, Deaf, FakeModel, Gate, Incoming, Load, Stop, TokenGate, Tokens, binary};
 use motorpool_tests::e2e::{
     Daemon, House,
     talk::{CHAT, Said, chat},
 };
 use serde_json::Value;
-use std::path::PathBuf;
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 /// Replies have `count` tokens, and token `before` waits for `gate`.
 pub(crate) fn pausing(count: u32, before: u32, gate: &Gate) -> Behaviour {
     let gates = vec![TokenGate { before, file: gate.file() }];
     Behaviour { tokens: Tokens { count, gates, ..Tokens::default() }, ..Behaviour::default() }
+}
+
+/// A house whose engine is this shell script; in it `$ENGINE` is the fake engine.
+pub(crate) fn with_wrapper(script: &str) -> House {
+    let mut house = House::new();
+    let wrapper = house.path("wrapper");
+    let engine = binary("motorpool-fake-engine");
+    fs::write(&wrapper, format!("#!/bin/sh\nENGINE='{}'\n{script}\n", engine.display())).expect("written");
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).expect("ours");
+    house.set("engine.llama-server.program", wrapper.to_str().expect("UTF-8"));
+    house
+}
+
+/// An engine that hears no request to end.
+pub(crate) fn deaf() -> Stop {
+    Stop { deaf_to: vec![Deaf::Sigterm, Deaf::ExitCommand, Deaf::EndOfStdin], ..Stop::default() }
 }
 
 /// Loading ends when `gate` opens.
@@ -83,7 +99,7 @@ impl Blockade {
     /// In the place of what the data directory knows of `model`, so that its check takes as long as we like.
     pub(crate) fn of_check(house: &House, model: &str) -> Self {
         let folder = house.data().join("motorpool/models").join(model);
-        std::fs::create_dir_all(&folder).expect("made");
+        fs::create_dir_all(&folder).expect("made");
         let path = folder.join("model.json");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("made");
         Self(path)
@@ -92,22 +108,22 @@ impl Blockade {
     /// In the place of the configuration, so that a reload takes as long as we like.
     pub(crate) fn of_configuration(house: &House) -> Self {
         let path = house.path("config/motorpool.toml");
-        std::fs::remove_file(&path).expect("written");
+        fs::remove_file(&path).expect("written");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("made");
         Self(path)
     }
 
     /// Once somebody waits for it: the way to tell what is in it.
-    pub(crate) async fn caught(&self) -> std::fs::File {
+    pub(crate) async fn caught(&self) -> fs::File {
         let path = self.0.clone();
-        let opened = tokio::task::spawn_blocking(move || std::fs::File::options().write(true).open(path)).await;
+        let opened = tokio::task::spawn_blocking(move || fs::File::options().write(true).open(path)).await;
         opened.expect("no panic").expect("somebody reads")
     }
 
     /// Lets whoever waits go on.
     pub(crate) async fn lift(&self) {
         drop(self.caught().await);
-        std::fs::remove_file(&self.0).expect("ours");
+        fs::remove_file(&self.0).expect("ours");
     }
 }
 

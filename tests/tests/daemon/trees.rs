@@ -1,6 +1,6 @@
 //! Engines that are more than one process, or less than obedient: wrappers, and one that cannot be killed.
-use crate::support::{assert_refused, assert_serves};
-use motorpool_testkit::{Behaviour, Deaf, Stop, binary, eventually};
+use crate::support::{assert_refused, assert_serves, deaf, with_wrapper};
+use motorpool_testkit::{Behaviour, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     daemon::send,
@@ -9,20 +9,8 @@ use motorpool_tests::e2e::{
 };
 use nix::sys::signal::Signal;
 use serde_json::json;
-use std::{fs, os::unix::fs::PermissionsExt as _};
 
 const MIB: u64 = 1 << 20;
-
-/// A house whose engine is this shell script; in it `$ENGINE` is the fake engine.
-fn with_wrapper(script: &str) -> House {
-    let mut house = House::new();
-    let wrapper = house.path("wrapper");
-    let engine = binary("motorpool-fake-engine");
-    fs::write(&wrapper, format!("#!/bin/sh\nENGINE='{}'\n{script}\n", engine.display())).expect("written");
-    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).expect("ours");
-    house.set("engine.llama-server.program", wrapper.to_str().expect("UTF-8"));
-    house
-}
 
 async fn post(daemon: &Daemon<'_>, what: &str) {
     let answer = daemon.control().post(&format!("/api/motorpool/v1/models/{what}"), &json!({})).await;
@@ -58,11 +46,6 @@ async fn a_script_that_leaves_its_engine_behind_has_failed_and_the_engine_goes_w
     assert!(model.starts().iter().all(|start| !is_alive(start.pid)));
     assert_eq!(left_of(&house, Some(daemon.pid())), []);
     daemon.stop().await;
-}
-
-/// Hears no request to end.
-fn deaf() -> Stop {
-    Stop { deaf_to: vec![Deaf::Sigterm, Deaf::ExitCommand, Deaf::EndOfStdin], ..Stop::default() }
 }
 
 #[tokio::test]

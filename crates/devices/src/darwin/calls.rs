@@ -63,14 +63,15 @@ fn info(pid: u32, flavor: c_int, argument: u64, n_bytes: usize) -> io::Result<Ve
     if n == n_bytes { Ok(record) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-pub(crate) fn process(pid: u32) -> Option<ProcessFacts> {
+pub(crate) fn process(pid: u32) -> io::Result<ProcessFacts> {
     // The argument says that a zombie will do.
-    let bsd = info(pid, libc::PROC_PIDTBSDINFO, 1, BSD_BYTES).ok()?;
+    let bsd = info(pid, libc::PROC_PIDTBSDINFO, 1, BSD_BYTES)?;
     let task = info(pid, libc::PROC_PIDTASKINFO, 0, TASK_BYTES).ok();
     #[expect(unsafe_code, reason = "the wrapper has no way to say that there is none")]
     // SAFETY: it takes a number and touches no memory of ours.
-    let sid = unsafe { libc::getsid(id(pid).ok()?) };
-    records::process(&bsd, task.as_deref(), u32::try_from(sid).unwrap_or(0), page())
+    let sid = unsafe { libc::getsid(id(pid)?) };
+    let facts = records::process(&bsd, task.as_deref(), u32::try_from(sid).unwrap_or(0), page());
+    facts.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn page() -> u64 {
@@ -78,7 +79,7 @@ fn page() -> u64 {
     page.and_then(|n| u64::try_from(n).ok()).unwrap_or(16384)
 }
 
-pub(crate) fn pids() -> Vec<u32> {
+pub(crate) fn pids() -> io::Result<Vec<u32>> {
     let mut room = 2048;
     loop {
         let mut found: Vec<c_int> = vec![0; room];
@@ -86,10 +87,10 @@ pub(crate) fn pids() -> Vec<u32> {
         #[expect(unsafe_code, reason = "no wrapper has proc_listallpids")]
         // SAFETY: it writes at most `n_bytes` bytes to the buffer, which is so long and outlives the call.
         let n = unsafe { libc::proc_listallpids(found.as_mut_ptr().cast(), n_bytes) };
-        let Ok(n) = written(n) else { return Vec::new() };
+        let n = written(n)?;
         if n < room {
             found.truncate(n);
-            return found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0).collect();
+            return Ok(found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0).collect());
         }
         room *= 2;
     }
@@ -107,18 +108,18 @@ fn usage(pid: u32) -> io::Result<libc::rusage_info_v2> {
     }
 }
 
-pub(crate) fn memory(pid: u32) -> Option<ProcessMemory> {
-    let usage = usage(pid).ok()?;
-    Some(ProcessMemory {
+pub(crate) fn memory(pid: u32) -> io::Result<ProcessMemory> {
+    let usage = usage(pid)?;
+    Ok(ProcessMemory {
         anonymous: Bytes::new(usage.ri_phys_footprint),
         swapped: Bytes::ZERO,
         file: Bytes::new(usage.ri_resident_size.saturating_sub(usage.ri_phys_footprint)),
     })
 }
 
-pub(crate) fn io(pid: u32) -> Option<Bytes> {
-    let usage = usage(pid).ok()?;
-    Some(Bytes::new(usage.ri_diskio_bytesread).saturating_add(Bytes::new(usage.ri_diskio_byteswritten)))
+pub(crate) fn io(pid: u32) -> io::Result<Bytes> {
+    let usage = usage(pid)?;
+    Ok(Bytes::new(usage.ri_diskio_bytesread).saturating_add(Bytes::new(usage.ri_diskio_byteswritten)))
 }
 
 /// The footprints of `pids` together. Swapped pages are in them.
@@ -216,8 +217,10 @@ fn listening_on(port: u16, pid: u32) -> BTreeSet<u64> {
 /// Whether one of `ours` listens on `port` and no process besides does, of those that may be looked into.
 pub(crate) fn listens(port: u16, ours: &[u32]) -> bool {
     let held: BTreeSet<u64> = ours.iter().flat_map(|pid| listening_on(port, *pid)).collect();
-    let others = || pids().into_iter().filter(|pid| !ours.contains(pid));
-    !held.is_empty() && others().all(|pid| listening_on(port, pid).is_subset(&held))
+    let none_of_others = |all: Vec<u32>| {
+        all.into_iter().filter(|pid| !ours.contains(pid)).all(|pid| listening_on(port, pid).is_subset(&held))
+    };
+    !held.is_empty() && pids().is_ok_and(none_of_others)
 }
 
 /// The first of `pids` that listens on `port`.
@@ -226,8 +229,8 @@ pub(crate) fn listener(port: u16, pids: &[u32]) -> Option<u32> {
 }
 
 /// Entries, each with a zero after it; behind them strings of the loader, which are none.
-pub(crate) fn environment(pid: u32) -> Option<Vec<u8>> {
-    let mut name = [libc::CTL_KERN, libc::KERN_PROCARGS2, id(pid).ok()?];
+pub(crate) fn environment(pid: u32) -> io::Result<Vec<u8>> {
+    let mut name = [libc::CTL_KERN, libc::KERN_PROCARGS2, id(pid)?];
     let (mut answer, mut n) = (vec![0_u8; MAX_ARGS], MAX_ARGS);
     #[expect(unsafe_code, reason = "no wrapper has sysctl")]
     // SAFETY: the name has three parts; at most `n` bytes are written to the buffer, which is so long, and nothing is
@@ -236,8 +239,11 @@ pub(crate) fn environment(pid: u32) -> Option<Vec<u8>> {
         let words = u32::try_from(name.len()).unwrap_or(0);
         libc::sysctl(name.as_mut_ptr(), words, answer.as_mut_ptr().cast(), &raw mut n, ptr::null_mut(), 0)
     };
-    answer.truncate(if result == 0 { n } else { 0 });
-    args::environment(&answer).map(<[u8]>::to_vec)
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    answer.truncate(n);
+    args::environment(&answer).map(<[u8]>::to_vec).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// What the kernel has under `name`, at most `most` bytes of it.

@@ -1,5 +1,5 @@
 //! [`Kept`]: what slots hold and what of it is being written, held against K1 and K3 of `keeping.rs`.
-use crate::Grant;
+use crate::{Grant, Writing};
 use motorpool_vocab::Spawn;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ pub(super) struct Kept {
     holds: BTreeMap<Slot, String>,
     /// Written since the last lease there, or about to be.
     written: BTreeSet<Slot>,
-    under_way: Vec<Slot>,
+    under_way: Vec<(Spawn, Writing)>,
     /// The first thing that was wrong.
     pub(super) broken: Option<String>,
 }
@@ -33,15 +33,20 @@ impl Kept {
     }
 
     /// The pool wants a slot written; `taken` are those with leases in them.
-    pub(super) fn asked(&mut self, slot: Slot, session: &Arc<str>, mut taken: impl Iterator<Item = Slot>) {
+    pub(super) fn asked(
+        &mut self,
+        (slot, writing): (Slot, Writing),
+        session: &Arc<str>,
+        mut taken: impl Iterator<Item = Slot>,
+    ) {
         let known = self.holds.get(&slot).is_some_and(|held| **held == **session);
         let right = known && !taken.any(|other| other == slot) && self.written.insert(slot);
         self.hold(right, || format!("K1: slot {} of child {} is written for {session}", slot.1, slot.0));
-        self.under_way.push(slot);
+        self.under_way.push((slot.0, writing));
     }
 
     /// The oldest that is being written, of this child or of any; it is not any more.
-    pub(super) fn take(&mut self, of: Option<Spawn>) -> Option<Slot> {
+    pub(super) fn take(&mut self, of: Option<Spawn>) -> Option<(Spawn, Writing)> {
         let at = self.under_way.iter().position(|(spawn, _)| of.is_none_or(|of| of == *spawn))?;
         Some(self.under_way.remove(at))
     }

@@ -12,7 +12,7 @@ impl World {
         let key = key_of(at);
         let of = self.kept.children().find(|spawn| self.children.get(spawn).map(|(key, _)| key) == key.as_ref());
         match of.and_then(|spawn| self.kept.take(Some(spawn))) {
-            Some((spawn, slot)) => self.feed(Input::SlotWritten { spawn, slot }),
+            Some((spawn, writing)) => self.feed(Input::SlotWritten { spawn, writing }),
             None => vec![],
         }
     }
@@ -22,8 +22,8 @@ impl World {
         let mut actions = Vec::new();
         // What never ends by itself ends here.
         for _ in 0..1000 {
-            if let Some((spawn, slot)) = self.kept.take(None) {
-                actions.extend(self.feed(Input::SlotWritten { spawn, slot }));
+            if let Some((spawn, writing)) = self.kept.take(None) {
+                actions.extend(self.feed(Input::SlotWritten { spawn, writing }));
                 continue;
             }
             let check = (!self.checks.is_empty()).then(|| self.checks.remove(0));

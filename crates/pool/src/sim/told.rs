@@ -10,7 +10,7 @@ pub fn told(action: &Action) -> String {
             format!("start child {spawn} of {}, {} reserved", launch.key, launch.claim.total())
         }
         Action::Probe { spawn, probe } => format!("ask child {spawn} for {probe:?}"),
-        Action::WriteSlot { spawn, slot, session } => format!("write slot {slot} of child {spawn}, of {session}"),
+        Action::WriteSlot { spawn, slot, session, .. } => format!("write slot {slot} of child {spawn}, of {session}"),
         Action::Look => "ask the drivers of the cards".to_owned(),
         Action::StopPolitely { spawn } => format!("ask child {spawn} to end"),
         Action::Kill { spawn } => format!("kill child {spawn}"),

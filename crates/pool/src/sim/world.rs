@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Action, Answer, Ask, BudgetSetting, BuildId, Denial, Exit, Force, Grant, Host, Input, Measured, Pool, PoolConfig,
-    Probe, Probed, Refusal, RequestId, StartFault,
+    Probe, Probed, Refusal, RequestId, StartFault, Writing,
 };
 use motorpool_catalog::{Manifest, shipped};
 use motorpool_vocab::{
@@ -269,9 +269,9 @@ impl World {
                 self.events.push(event.clone());
             }
             Action::Deny(denial) => self.denials.push((denial.clone(), self.fixed())),
-            Action::WriteSlot { spawn, slot, session } => {
+            Action::WriteSlot { spawn, slot, session, writing } => {
                 let taken = self.leases.values().filter_map(|(grant, _)| Some((grant.spawn, grant.slot?)));
-                self.kept.asked((*spawn, *slot), session, taken);
+                self.kept.asked(((*spawn, *slot), *writing), session, taken);
             }
             Action::Probe { spawn, probe } => self.questions.push((*spawn, *probe)),
             Action::Notice { .. } | Action::Look | Action::Learn { .. } => {}
@@ -438,11 +438,12 @@ impl World {
         let measured = Measured { private: Some(Bytes::gib(9)), ..Measured::default() };
         [
             Input::Gone { spawn, exit: Exit::default() },
+            Input::Ended { spawn, exit: Exit::default() },
             Input::Progress { spawn, per_mille: Some(999) },
             Input::Launched { spawn, pid: 1 },
             Input::Measured { spawn, measured },
             Input::Ready { spawn, endpoint: Endpoint::Tcp(1), width: 9 },
-            Input::SlotWritten { spawn, slot: 0 },
+            Input::SlotWritten { spawn, writing: Writing(1) },
         ]
         .into_iter()
         .flat_map(|news| self.feed(news))

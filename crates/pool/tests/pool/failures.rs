@@ -6,7 +6,7 @@ use crate::{
     world::{Child, Outcome, World, catalog, facts, host, key},
 };
 use motorpool_pool::{Answer, BreakerTerms, Build, Facts, Input, LoadSlots, PoolConfig, Refusal, RequestId};
-use motorpool_vocab::{DeviceId, EventKind, FailureClass, ModelId, Now, PhaseView, TroubleKind, TroubleView};
+use motorpool_vocab::{Bytes, DeviceId, EventKind, FailureClass, ModelId, Now, PhaseView, TroubleKind, TroubleView};
 use std::{num::NonZeroU32, time::Duration};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -329,4 +329,64 @@ fn a_second_start_of_a_build_that_cannot_run_here_gets_the_next_one_too() {
     }
     w.obey();
     assert!(ids.iter().all(|id| w.is_granted(*id)), "F3");
+}
+
+/// The first process of `a` ended so; others of its tree live.
+fn first_ends(w: &mut World, state: Child, class: FailureClass) -> motorpool_vocab::Spawn {
+    let spawn = w.child("a", state);
+    w.feed(Input::Ended { spawn, exit: motorpool_pool::Exit { class: Some(class), ..<_>::default() } });
+    spawn
+}
+
+#[test]
+fn who_waits_for_a_load_is_told_of_its_end_at_once_and_its_line_stays_until_its_tree_is_gone() {
+    let mut w = World::new(1024);
+    let first = w.acquire("a");
+    w.check_all();
+    let spawn = first_ends(&mut w, Child::Loading, FailureClass::BadArguments);
+    assert_eq!(failed_with(&w, first), FailureClass::BadArguments);
+    assert_eq!((w.phase("a"), w.committed().is_zero()), (Some(PhaseView::Stopping), false));
+    // Later news of it changes nothing.
+    w.feed(Input::Ended { spawn, exit: <_>::default() });
+    w.gone(spawn);
+    assert_eq!((w.phase("a"), w.committed()), (Some(PhaseView::Idle), Bytes::ZERO));
+    let exits = w.n_events(|e| matches!(e, EventKind::Exited { .. }));
+    assert_eq!((exits, w.n_events(|e| matches!(e, EventKind::StartFailed { .. }))), (1, 1));
+}
+
+#[test]
+fn a_load_that_is_tried_again_is_when_nothing_of_the_one_before_is_left() {
+    let mut w = World::new(1024);
+    let first = w.acquire("a");
+    w.check_all();
+    let spawn = first_ends(&mut w, Child::Loading, FailureClass::IllegalInstruction);
+    w.pass(SECOND);
+    assert!(w.checks.is_empty() && w.outcome(first).is_none(), "P1: its key is not free");
+    w.gone(spawn);
+    w.pass(SECOND);
+    w.check_all();
+    w.ready("a");
+    assert!(w.is_granted(first));
+}
+
+#[test]
+fn one_that_served_is_closed_at_its_end_and_serves_anew_when_its_tree_is_gone_or_stuck() {
+    for gone in [true, false] {
+        let mut w = World::new(4096);
+        let lease = w.resident("a");
+        let spawn = first_ends(&mut w, Child::Serving, FailureClass::Assertion);
+        assert!(w.open.is_empty(), "nobody enters any more");
+        w.leave(lease);
+        let next = w.acquire("a");
+        assert_eq!((w.checks.len(), w.phase("a")), (0, Some(PhaseView::Stopping)));
+        if gone {
+            w.gone(spawn);
+        } else {
+            w.pass(10 * SECOND);
+            assert_eq!(w.n_events(|e| matches!(e, EventKind::Stuck { .. })), 1);
+        }
+        w.check_all();
+        w.ready("a");
+        assert!(w.is_granted(next));
+    }
 }

@@ -1,7 +1,7 @@
 //! Engines that are ready and may not serve: one trace per edge of the diagram in `health.rs`.
 
-use crate::world::{Child, Outcome, World};
-use motorpool_pool::{Probe, Probed};
+use crate::world::{Child, Outcome, World, catalog, host};
+use motorpool_pool::{HealthTerms, PoolConfig, Probe, Probed};
 use motorpool_vocab::{EventKind, PhaseView, Spawn, StopReason};
 use std::time::Duration;
 
@@ -241,4 +241,78 @@ fn a_suspect_engine_that_is_idle_may_go_for_others() {
     assert!(w.is_granted(b));
     w.answer(Probed::Missed);
     assert_eq!(stopped_for_health(&w), 0, "P4: what was asked of it means nothing any more");
+}
+
+#[test]
+fn what_moved_is_not_asked_for_fifteen_seconds_and_what_it_missed_before_does_not_count() {
+    let mut w = World::new(1024);
+    w.width = 2;
+    let lease = w.resident("a");
+    w.still.insert(w.lease(lease).spawn);
+    for _ in 0..2 {
+        w.pass(15 * SECOND);
+        assert_eq!(w.answer(Probed::Missed), Probe::Liveness);
+    }
+    w.pass(10 * SECOND);
+    w.lease(lease).gate.vital().moved();
+    w.feed(motorpool_pool::Input::Tick);
+    w.pass(14 * SECOND);
+    assert!(w.probes.is_empty(), "H1");
+    w.pass(SECOND);
+    assert_eq!(w.answer(Probed::Missed), Probe::Liveness);
+    assert_eq!(w.phase("a"), Some(PhaseView::Ready), "three in a row");
+}
+
+#[test]
+fn while_a_question_is_out_no_other_is_asked() {
+    let mut w = World::new(1024);
+    let lease = w.resident("a");
+    w.leave(lease);
+    w.pass(300 * SECOND);
+    assert_eq!(w.probes.len(), 1, "H3");
+    let (mut w, _) = mute();
+    assert_eq!(w.probes.len(), 1);
+    w.pass(60 * SECOND);
+    assert_eq!(w.probes.len(), 1, "H3");
+    assert_eq!(w.answer(Probed::Well(None)), Probe::Inference);
+}
+
+#[test]
+fn failed_requests_make_nobody_suspect_where_they_are_not_counted() {
+    let health = HealthTerms { failures: 0, ..HealthTerms::default() };
+    let config = PoolConfig { host: host(1024), health, ..PoolConfig::default() };
+    let mut w = World::configured(config, catalog(&[("a", 600, "")]));
+    let lease = w.resident("a");
+    let tick = |w: &mut World| w.feed(motorpool_pool::Input::Tick);
+    tick(&mut w);
+    assert_eq!(w.phase("a"), Some(PhaseView::Ready));
+    (0..100).for_each(|_| w.lease(lease).gate.vital().failed());
+    tick(&mut w);
+    assert_eq!(w.phase("a"), Some(PhaseView::Ready));
+}
+
+#[test]
+fn what_is_condemned_and_moves_nothing_is_cut_after_two_minutes() {
+    let mut w = World::new(1024);
+    w.width = 2;
+    let lease = w.resident("a");
+    let grant = w.lease(lease).clone();
+    (0..3).for_each(|_| grant.gate.vital().failed());
+    w.feed(motorpool_pool::Input::Tick);
+    w.still.insert(grant.spawn);
+    assert_eq!(w.answer(Probed::Failed), Probe::Inference, "a slot is free");
+    w.pass(119 * SECOND);
+    assert_eq!(stopped_for_health(&w), 0);
+    w.pass(2 * SECOND);
+    assert_eq!((stopped_for_health(&w), w.child("a", Child::Killed)), (1, grant.spawn));
+}
+
+#[test]
+fn nothing_is_asked_or_judged_while_the_pool_closes() {
+    let (mut w, spawn, lease) = hung();
+    w.admin(|id| motorpool_pool::Input::Retire { id });
+    (0..3).for_each(|_| w.lease(lease).gate.vital().failed());
+    w.pass(600 * SECOND);
+    assert_eq!((w.probes.len(), stopped_for_health(&w)), (0, 0), "H4");
+    assert_eq!(w.child("a", Child::Serving), spawn);
 }

@@ -31,7 +31,7 @@ fn serve(w: &mut World, s: &str) -> (Spawn, Option<u32>, Option<String>) {
 }
 
 fn writings(w: &World) -> Vec<(u32, &str)> {
-    w.writings.iter().map(|(_, slot, session)| (*slot, session.as_str())).collect()
+    w.writings.iter().map(|write| (write.slot, write.session.as_str())).collect()
 }
 
 #[test]
@@ -92,14 +92,15 @@ fn an_idle_engine_is_asked_to_end_once_everything_is_written() {
     serve(&mut w, "t");
     w.admin(|id| Input::UnloadIdle { id, key: key("a") });
     assert_eq!(writings(&w), [(0, "s"), (1, "t")]);
-    let first = w.writings.remove(0);
-    w.feed(Input::SlotWritten { spawn, slot: first.1 });
+    let (first, second) = (w.writings.remove(0).writing, w.writings[0].writing);
+    w.feed(Input::SlotWritten { spawn, writing: first });
+    w.feed(Input::SlotWritten { spawn, writing: first });
     assert_eq!(w.child("a", Child::Serving), spawn, "K2: one is left");
     w.write_all();
     assert_eq!(w.child("a", Child::Asked), spawn);
-    w.feed(Input::SlotWritten { spawn, slot: 0 });
+    w.feed(Input::SlotWritten { spawn, writing: first });
     w.ended("a", Child::Asked);
-    w.feed(Input::SlotWritten { spawn, slot: 1 });
+    w.feed(Input::SlotWritten { spawn, writing: second });
     assert_eq!(w.children.len(), 0);
 }
 
@@ -119,6 +120,21 @@ fn a_stop_waits_for_a_writing_that_is_under_way_and_no_longer_than_for_a_polite_
     assert_eq!(w.child("a", Child::Killed), spawn, "the time to end is its own");
     w.ended("a", Child::Killed);
     assert!(w.outcome(evicted).is_some());
+}
+
+#[test]
+fn news_of_an_earlier_writing_ends_no_later_one() {
+    let mut w = one("");
+    let (spawn, ..) = serve(&mut w, "s");
+    w.pass(5 * MINUTE);
+    serve(&mut w, "s");
+    w.admin(|id| Input::UnloadIdle { id, key: key("a") });
+    let asked: Vec<_> = w.writings.iter().map(|write| write.writing).collect();
+    assert_eq!((writings(&w), asked[0] == asked[1]), (vec![(0, "s"), (0, "s")], false));
+    w.feed(Input::SlotWritten { spawn, writing: asked[0] });
+    assert_eq!(w.child("a", Child::Serving), spawn, "K2: what came since is being written");
+    w.feed(Input::SlotWritten { spawn, writing: asked[1] });
+    assert_eq!(w.child("a", Child::Asked), spawn);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, pa
 use motorpool_pool::{
     Action, Answer, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Denial, Exit, Experience, Facts, Format,
     Grant, Host, Input, Lessons, Measured, Pool, PoolConfig, Probe, Probed, Refusal, Reported, RequestId, StartFault,
+    Writing,
 };
 use motorpool_vocab::{
     Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, Lane, ModelId, Now,
@@ -22,6 +23,15 @@ pub(crate) enum Outcome {
     Loaded(EngineKey),
     Refused(Refusal),
     Answered(Answer),
+}
+
+/// A slot that is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WriteOf {
+    pub(crate) spawn: Spawn,
+    pub(crate) slot: u32,
+    pub(crate) session: String,
+    pub(crate) writing: Writing,
 }
 
 /// What the shell does with a child.
@@ -52,7 +62,7 @@ pub(crate) struct World {
     /// Probes that were asked for and not answered.
     pub(crate) probes: Vec<(Spawn, Probe)>,
     /// Slots that are to be written and are not yet, with whose contexts.
-    pub(crate) writings: Vec<(Spawn, u32, String)>,
+    pub(crate) writings: Vec<WriteOf>,
     pub(crate) writes: Writes,
     pub(crate) notices: Vec<(RequestId, usize)>,
     pub(crate) width: u32,
@@ -181,8 +191,8 @@ impl World {
 
     /// Everything that is to be written is.
     pub(crate) fn write_all(&mut self) {
-        for (spawn, slot, _) in std::mem::take(&mut self.writings) {
-            self.feed(Input::SlotWritten { spawn, slot });
+        for written in std::mem::take(&mut self.writings) {
+            self.feed(Input::SlotWritten { spawn: written.spawn, writing: written.writing });
         }
     }
 
@@ -230,7 +240,9 @@ impl World {
             Action::Learn { experience, .. } => self.learned.push(experience),
             Action::Look => self.looks = true,
             Action::Probe { spawn, probe } => self.probes.push((spawn, probe)),
-            Action::WriteSlot { spawn, slot, session } => self.writings.push((spawn, slot, session.to_string())),
+            Action::WriteSlot { spawn, slot, session, writing } => {
+                self.writings.push(WriteOf { spawn, slot, session: session.to_string(), writing });
+            }
             Action::Deny(denial) => self.denials.push(denial),
         }
     }

@@ -6,7 +6,7 @@
 //! have become another's; whatever becomes of the supervisor, the tree dies.
 //!
 //! ```text
-//! Launch ─► Blocked ── Go ─► Execing ─► Running ── first process ended ──► Ending ─► Gone, exit
+//! Launch ─► Blocked ── Go ─► Execing ─► Running ── first process ended ──► Ending ─► Ended?, Gone, exit
 //!              └───────────────┴───────────┴────── Kill, end of file ────────┘
 //! ```
 //!
@@ -141,9 +141,18 @@ struct Keeper<M: Means> {
     means: M,
     tree: M::Tree,
     stage: Stage,
+    first: First,
     stdin: Feed,
     outputs: [Output; 2],
     record: Record,
+}
+
+/// What became of the engine's first process.
+enum First {
+    Lives,
+    /// It ended so, which is told if others of its tree outlive it.
+    Ended(Ended),
+    Told,
 }
 
 enum Stage {
@@ -176,7 +185,8 @@ impl<M: Means> Keeper<M> {
         let born = Report::Born { keeper: identity(std::process::id())?, engine: identity(engine)? };
         let outputs = [Output::new(Source::Stdout, stdout)?, Output::new(Source::Stderr, stderr)?];
         let stage = Stage::Blocked { go: go.into(), outcomes };
-        Ok((Self { means, tree, stage, stdin: Feed::new(stdin)?, outputs, record }, born))
+        let (first, stdin) = (First::Lives, Feed::new(stdin)?);
+        Ok((Self { means, tree, stage, first, stdin, outputs, record }, born))
     }
 
     fn run(&mut self, link: &mut Link) -> io::Result<()> {
@@ -186,7 +196,7 @@ impl<M: Means> Keeper<M> {
             self.take_orders(link);
             self.relay(link);
             self.look_at_children();
-            self.sweep();
+            self.sweep(link);
         }
         self.means.over();
         for output in &mut self.outputs {
@@ -300,30 +310,53 @@ impl<M: Means> Keeper<M> {
     /// Reaps adopted orphans. The first process stays a zombie until the rest of its tree is dead: as long, its
     /// number and that of its group cannot become another's.
     fn look_at_children(&mut self) {
-        while let Ok(Some(pid)) = sys::peek_ended_child() {
+        while let Ok(Some((pid, ended))) = sys::peek_ended_child() {
             if self.tree.leader().is(pid) {
+                if matches!(self.first, First::Lives) {
+                    self.first = First::Ended(ended);
+                }
                 return self.end();
             }
             let _ = sys::reap(pid);
         }
     }
 
-    fn sweep(&mut self) {
+    fn sweep(&mut self, link: &mut Link) {
         if let Stage::Ending { patience } = self.stage {
             self.stage = match self.tree.sweep() {
                 Swept::Over(ended) => Stage::Over(ended),
-                Swept::Remains => Stage::Ending { patience: (patience * 2).min(50) },
+                Swept::Remains => {
+                    self.tell_of_first(link);
+                    Stage::Ending { patience: (patience * 2).min(50) }
+                }
             };
         }
     }
 
+    /// Whoever waits for it need not wait for the rest of its tree.
+    fn tell_of_first(&mut self, link: &mut Link) {
+        let First::Ended(ended) = self.first else { return };
+        self.first = First::Told;
+        for output in &mut self.outputs {
+            output.read_all(&mut self.record, link);
+        }
+        // Lines that are missing are told of with the next one, or with the end.
+        link.report(&Report::Ended(self.end_of(Some(ended), 0)));
+        link.flush();
+    }
+
     fn gone(&self, n_dropped: u32) -> Report {
-        let (code, signal) = match self.stage {
-            Stage::Over(Ended::Code(code)) => (Some(code), None),
-            Stage::Over(Ended::Signal(signal)) => (None, Some(signal)),
-            _ => (None, None),
+        let ended = if let Stage::Over(ended) = self.stage { Some(ended) } else { None };
+        Report::Gone(self.end_of(ended, n_dropped))
+    }
+
+    fn end_of(&self, ended: Option<Ended>, n_dropped: u32) -> Gone {
+        let (code, signal) = match ended {
+            Some(Ended::Code(code)) => (Some(code), None),
+            Some(Ended::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
         };
-        Report::Gone(Gone { code, signal, tail: self.record.tail(), n_dropped, oom_kills: self.tree.oom_kills() })
+        Gone { code, signal, tail: self.record.tail(), n_dropped, oom_kills: self.tree.oom_kills() }
     }
 }
 

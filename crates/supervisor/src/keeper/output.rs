@@ -98,6 +98,14 @@ impl Output {
 
     /// Reads what is left when nobody writes any more.
     pub(super) fn drain(&mut self, record: &mut Record, link: &mut Link) {
+        self.read_all(record, link);
+        let source = self.source;
+        self.lines.finish(&mut |line| pass_on(source, line, record, link));
+        record.write_log();
+    }
+
+    /// Reads what is there.
+    pub(super) fn read_all(&mut self, record: &mut Record, link: &mut Link) {
         let mut n_left = MAX_DRAIN;
         while n_left > 0 {
             let n = self.read(record, link);
@@ -106,9 +114,6 @@ impl Output {
             }
             n_left = n_left.saturating_sub(n);
         }
-        let source = self.source;
-        self.lines.finish(&mut |line| pass_on(source, line, record, link));
-        record.write_log();
     }
 }
 

@@ -7,16 +7,68 @@ use std::{
     os::unix::net::UnixStream,
 };
 
+/// One whose trees no sweep ends.
+struct Endless(Own);
+
+struct EndlessTree(leader::Leader);
+
+impl Means for Endless {
+    type Tree = EndlessTree;
+
+    fn prepare(signals: SigSet) -> io::Result<Self> {
+        Own::prepare(signals).map(Self)
+    }
+
+    fn wakes(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.wakes()
+    }
+
+    fn forget_wakes(&self) {}
+
+    fn before_fork(&mut self, _: &Launch) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn in_engine(&mut self) -> nix::Result<()> {
+        Ok(())
+    }
+
+    fn tree(&mut self, engine: u32, _: &Launch) -> EndlessTree {
+        EndlessTree(leader::Leader::Unreaped(engine))
+    }
+
+    fn over(&mut self) {}
+}
+
+impl means::Tree for EndlessTree {
+    fn leader(&self) -> &leader::Leader {
+        &self.0
+    }
+
+    fn oom_kills(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn sweep(&mut self) -> Swept {
+        Swept::Remains
+    }
+}
+
 /// A keeper of nothing, what its engine would print to, and the supervisor's end.
 fn at(stage: Stage) -> (Keeper<Own>, Link, PipeWriter, UnixStream) {
+    with_means(stage)
+}
+
+fn with_means<M: Means>(stage: Stage) -> (Keeper<M>, Link, PipeWriter, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     let pipe = || io::pipe().expect("a pipe");
     let ((stdout, prints), (stderr, _), (_, stdin)) = (pipe(), pipe(), pipe());
-    let mut means = Own::prepare(SigSet::empty()).expect("descriptors");
+    let mut means = M::prepare(SigSet::empty()).expect("descriptors");
     let keeper = Keeper {
         tree: means.tree(u32::MAX, &launch()),
         means,
         stage,
+        first: First::Lives,
         stdin: Feed::new(stdin.into()).expect("a pipe"),
         outputs: [(Source::Stdout, stdout), (Source::Stderr, stderr)]
             .map(|(source, pipe)| Output::new(source, pipe.into()).expect("a pipe")),
@@ -74,6 +126,24 @@ fn a_supervisor_that_is_found_gone_only_by_sending_ends_the_engine() {
     prints.write_all(b"a line\n").expect("a reader");
     keeper.relay(&mut link);
     assert!(matches!(keeper.stage, Stage::Ending { .. }));
+}
+
+#[test]
+fn the_end_of_the_first_process_is_told_once_while_others_of_its_tree_live() {
+    let (mut keeper, mut link, mut prints, mut supervisor) = with_means::<Endless>(Stage::Ending { patience: 1 });
+    keeper.sweep(&mut link);
+    link.flush();
+    assert_eq!(heard(&mut supervisor), [], "it lives, and is being killed");
+    prints.write_all(b"last words\n").expect("a reader");
+    keeper.first = First::Ended(Ended::Code(3));
+    keeper.sweep(&mut link);
+    keeper.sweep(&mut link);
+    link.flush();
+    let said = Report::Line { source: Source::Stdout, text: "last words".into(), n_dropped: 0 };
+    let tail = vec!["last words".into()];
+    let ended = Report::Ended(Gone { code: Some(3), signal: None, tail, n_dropped: 0, oom_kills: Some(1) });
+    assert_eq!(heard(&mut supervisor), [said, ended]);
+    assert!(matches!(keeper.stage, Stage::Ending { .. }), "Gone comes with the last of them");
 }
 
 #[test]

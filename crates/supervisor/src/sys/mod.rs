@@ -36,20 +36,21 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A child that has ended and waits to be reaped; it stays as it is. `None` when none has ended.
+/// A child that has ended and waits to be reaped, and how it ended; it stays as it is. `None` when none has ended.
 ///
 /// Not `nix::sys::wait::waitid`: that one fails for a child killed by a real-time signal.
-pub(crate) fn peek_ended_child() -> io::Result<Option<u32>> {
+pub(crate) fn peek_ended_child() -> io::Result<Option<(u32, Ended)>> {
     #[expect(unsafe_code, reason = "see above")]
-    // SAFETY: all zeroes is a siginfo_t, and so is what waitid makes of it; si_pid reads the field that waitid
-    // sets, or the zero that was there when no child has ended.
-    let (result, pid) = unsafe {
+    // SAFETY: all zeroes is a siginfo_t, and so is what waitid makes of it; si_pid and si_status read the fields that
+    // waitid sets, or the zeroes that were there when no child has ended.
+    let (result, pid, code, status) = unsafe {
         let mut found = std::mem::zeroed::<libc::siginfo_t>();
         let result = libc::waitid(libc::P_ALL, 0, &raw mut found, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT);
-        (result, found.si_pid())
+        (result, found.si_pid(), found.si_code, found.si_status())
     };
     check(result.into())?;
-    Ok(u32::try_from(pid).ok().filter(|pid| *pid != 0))
+    let ended = if code == libc::CLD_EXITED { Ended::Code(status) } else { Ended::Signal(status) };
+    Ok(u32::try_from(pid).ok().filter(|pid| *pid != 0).map(|pid| (pid, ended)))
 }
 
 /// Reaps the child `pid` if it has ended. `None` when it has not.

@@ -1,6 +1,6 @@
 //! How engines end: by themselves, asked, killed, with their keeper, with us. **S1** and **S3**.
 use crate::support::{House, is_alive, keeper_of, kill, line, pid, rest, until};
-use motorpool_supervisor::Polite;
+use motorpool_supervisor::{Heard, Polite};
 
 const TERM: i32 = 15;
 
@@ -149,4 +149,27 @@ async fn descriptors_and_children_are_back_to_baseline_after_many_cycles() {
     let after = || motorpool_devices::n_open_fds(me).expect("it lives");
     // Other tests run beside this one and hold descriptors of their own, so the figure is only bounded.
     until("descriptors are back", || after() <= before + 60).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_first_process_is_heard_before_that_of_the_tree_that_it_left() {
+    // No control group, which would take the rest with one blow.
+    let House { state, launcher } = House::new();
+    let house = House { state, launcher: launcher.with_groups_below(None) };
+    for (script, end) in [("exit 3", (Some(3), None)), ("kill -ABRT $$", (None, Some(6)))] {
+        let mut engine = house.run(&format!("setsid sleep 1000 & echo $!; echo bye; read x; {script}")).await;
+        let left = pid(&mut engine).await;
+        assert_eq!(line(&mut engine).await, "bye");
+        engine.ask_to_end(Polite::Line(String::new())).await;
+        match engine.hear().await {
+            Some(Heard::Ended(so_far)) => {
+                assert_eq!((so_far.code, so_far.signal), end);
+                assert_eq!(so_far.tail, [left.to_string(), "bye".into()]);
+            }
+            other => panic!("an end, not {other:?}"),
+        }
+        let (_, gone) = rest(&mut engine).await;
+        assert_eq!((gone.code, gone.signal), end);
+        assert!(!is_alive(left));
+    }
 }

@@ -41,7 +41,7 @@ async fn an_engine_is_in_a_group_of_its_own_wherever_one_can_be_made_its_keeper_
     let group = group_of(&engine);
     assert_eq!(group.is_some(), writable().is_some());
     if let Some(group) = &group {
-        let members = motorpool_devices::group_members(group);
+        let members = motorpool_devices::group_members(group).expect("readable");
         assert!(members.contains(&child) && members.contains(&engine.process().pid), "{members:?}");
         assert!(!members.contains(&keeper_of(&engine)));
     }
@@ -61,7 +61,7 @@ async fn a_group_that_an_engine_divides_is_ended_and_removed_as_a_whole() {
     engine.ask_to_end(Polite::Line(folder.display().to_string())).await;
     let child = pid(&mut engine).await;
     assert_eq!(line(&mut engine).await, "done");
-    let inside = motorpool_devices::group_members(&folder.join("a/b"));
+    let inside = motorpool_devices::group_members(&folder.join("a/b")).expect("readable");
     assert_eq!(inside.contains(&child), group.is_some(), "{inside:?}");
     engine.ask_to_end(Polite::Line(String::new())).await;
     rest(&mut engine).await;

@@ -11,6 +11,7 @@ async fn lines_come_by_stream_and_the_last_ones_with_the_end() {
     let gone = loop {
         match engine.hear().await.expect("an end") {
             Heard::Line { source, text, n_dropped } => heard.push((source == Source::Stderr, text, n_dropped)),
+            Heard::Ended(_) => {}
             Heard::Gone(gone) => break gone,
         }
     };
@@ -44,6 +45,7 @@ async fn a_flood_that_nobody_hears_blocks_nothing_and_is_counted() {
                 n_heard += 1;
                 n_missing += n_dropped;
             }
+            Heard::Ended(_) => {}
             Heard::Gone(gone) => break gone,
         }
     };

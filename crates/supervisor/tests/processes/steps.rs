@@ -70,6 +70,27 @@ async fn one_that_dies_with_its_order_in_hand_costs_a_start() {
 }
 
 #[tokio::test]
+async fn one_whose_engine_is_not_wanted_any_more_lets_nothing_run() {
+    let house = House::new();
+    // It waits there until somebody reads.
+    let log = house.path("log");
+    mkfifo(&log, Mode::S_IRWXU).expect("made");
+    let mut order = house.script("touch ran; sleep 1000");
+    order.log = Some(log.clone());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let launcher = house.launcher.clone();
+    let start =
+        tokio::spawn(async move { launcher.launch_unless(order, async { drop(stopped.await) }).await.map(drop) });
+    until("it is started", || last_nonce(&house.journal()).and_then(keeper_with).is_some()).await;
+    drop(stop);
+    let _reads = tokio::fs::File::open(log).await.expect("it writes");
+    let failed = start.await.expect("no panic");
+    assert!(matches!(failed, Err(LaunchError::NotWanted)), "{failed:?}");
+    assert!(!house.path("ran").exists());
+    assert_nothing_left(&house);
+}
+
+#[tokio::test]
 async fn one_that_dies_with_a_blocked_engine_lets_nothing_run() {
     let house = House::new();
     let blocked = house.launcher.block(house.script("touch ran; sleep 1000")).await.expect("a shell");

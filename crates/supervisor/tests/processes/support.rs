@@ -93,6 +93,7 @@ pub(crate) async fn rest(engine: &mut Engine) -> (Vec<String>, Gone) {
     loop {
         match engine.hear().await {
             Some(Heard::Line { text, .. }) => lines.push(text),
+            Some(Heard::Ended(_)) => {}
             Some(Heard::Gone(gone)) => return (lines, gone),
             None => panic!("an end"),
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use serde_json::{Value, json};
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, io::Write as _, time::Duration};
 
 /// A response of the server.
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -46,6 +46,10 @@ pub(crate) fn loading() -> Reply {
 pub(crate) async fn health(engine: &Engine) -> Reply {
     let health = &engine.behaviour.health;
     trouble::compute(Duration::from_micros(health.work_us));
+    if health.logs.is_on() {
+        // Nobody may listen any more.
+        drop(writeln!(std::io::stdout().lock(), "INFO:     - \"GET /health HTTP/1.1\" 503 Service Unavailable"));
+    }
     if health.hangs.is_on() {
         return std::future::pending().await;
     }

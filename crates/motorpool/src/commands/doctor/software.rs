@@ -176,7 +176,7 @@ pub(super) fn read_addresses(settings: &Settings) -> Vec<Address> {
 
 /// Processes of other users are not seen.
 fn holder_of(port: u16) -> Option<(u32, String)> {
-    let pid = motorpool_devices::pids().into_iter().find(|pid| motorpool_devices::listens(port, &[*pid]))?;
+    let pid = motorpool_devices::pids().ok()?.into_iter().find(|pid| motorpool_devices::listens(port, &[*pid]))?;
     let program = motorpool_devices::executable(pid);
     let name = program.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     Some((pid, name.unwrap_or_else(|| "a program".to_owned())))

@@ -12,7 +12,8 @@ use crate::{
     nonce::Nonce,
     sys::{self, Hold},
 };
-use motorpool_devices::{ProcessFacts, descendants_in, has_environment, observe_process, processes};
+use motorpool_devices::{ProcessFacts, descendants_in, has_environment, look_at_processes, observe_process};
+use std::io;
 
 pub(crate) struct Tree {
     keeper: u32,
@@ -35,15 +36,18 @@ impl Tree {
         }
     }
 
-    fn members(&self) -> Vec<ProcessFacts> {
-        let all = processes();
+    /// An error says that they could not be looked for, which does not say that there are none.
+    fn members(&self) -> io::Result<Vec<ProcessFacts>> {
+        let all = look_at_processes()?;
         let mut below = descendants_in(&all, self.keeper);
-        below.extend(self.group.iter().flat_map(Cgroup::members));
+        if let Some(group) = &self.group {
+            below.extend(group.members()?);
+        }
         let is_member = |process: &ProcessFacts| {
             process.pid != self.keeper
                 && (below.contains(&process.pid) || has_environment(process.pid, &self.mark) == Some(true))
         };
-        all.into_iter().filter(is_member).collect()
+        Ok(all.into_iter().filter(is_member).collect())
     }
 
     fn end_member(&self, member: &ProcessFacts) -> Member {
@@ -83,7 +87,8 @@ impl means::Tree for Tree {
         }
         self.leader.kill_group();
         self.oom_kills = self.group.as_ref().and_then(Cgroup::oom_kills).or(self.oom_kills);
-        let n_alive = self.members().iter().filter(|member| self.end_member(member) == Member::Alive).count();
+        let Ok(members) = self.members() else { return Swept::Remains };
+        let n_alive = members.iter().filter(|member| self.end_member(member) == Member::Alive).count();
         if n_alive > 0 {
             return Swept::Remains;
         }

@@ -85,11 +85,11 @@ fn wait_and_kill(pipe: &OwnedFd, keeper: Number, mark: String) -> ! {
     let mut pause = PAUSES[0];
     loop {
         // Those whom descent alone tells are found before their parents die.
-        let n_alive = net.kill(&me);
+        let is_empty = net.is_empty_or_kill(&me);
         if let Some(leader) = &leader {
             leader.kill_group();
         }
-        if n_alive == 0 && net.kill(&me) == 0 {
+        if is_empty && net.is_empty_or_kill(&me) {
             sys::exit_now(0);
         }
         sleep(pause);

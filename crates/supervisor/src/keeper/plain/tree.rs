@@ -13,7 +13,8 @@ use crate::{
     },
     sys::Hold,
 };
-use motorpool_devices::{ProcessFacts, descendants_in, has_environment, observe_process, processes};
+use motorpool_devices::{ProcessFacts, descendants_in, look_at_processes, look_for_environment, observe_process};
+use std::io;
 
 /// A process that was there: its number, and when it was forked.
 #[derive(Clone, Copy)]
@@ -50,29 +51,34 @@ pub(super) struct Net {
 }
 
 impl Net {
-    /// Everyone of the tree who runs; without `spared`.
-    fn cast(&self, spared: &[u32]) -> Vec<ProcessFacts> {
-        let table = processes();
+    /// Everyone of the tree who runs; without `spared`. An error says that they could not be looked for, which does not say
+    /// that there are none.
+    fn cast(&self, spared: &[u32]) -> io::Result<Vec<ProcessFacts>> {
+        let table = look_at_processes()?;
         let own = |root: Number| Some(root).filter(|root| root.is_its_own(&table));
         let (session, group) = (own(self.keeper), self.leader.and_then(own));
         let below: Vec<u32> =
             session.into_iter().chain(group).flat_map(|root| descendants_in(&table, root.pid)).collect();
-        let is_member = |process: &ProcessFacts| {
-            session.is_some_and(|keeper| process.sid == keeper.pid)
+        let is_member = |process: &ProcessFacts| -> io::Result<bool> {
+            let is_near = session.is_some_and(|keeper| process.sid == keeper.pid)
                 || group.is_some_and(|leader| process.pgid == leader.pid || process.pid == leader.pid)
-                || below.contains(&process.pid)
-                || has_environment(process.pid, &self.mark) == Some(true)
+                || below.contains(&process.pid);
+            Ok(is_near || look_for_environment(process.pid, &self.mark)? == Some(true))
         };
-        let runs =
-            |process: &ProcessFacts| !process.is_zombie() && !spared.contains(&process.pid) && is_member(process);
-        table.iter().filter(|process| runs(process)).cloned().collect()
+        let mut found = Vec::new();
+        for process in table.iter().filter(|process| !process.is_zombie() && !spared.contains(&process.pid)) {
+            if is_member(process)? {
+                found.push(process.clone());
+            }
+        }
+        Ok(found)
     }
 
-    /// Kills whom it finds. How many those were.
-    pub(super) fn kill(&self, spared: &[u32]) -> usize {
+    /// Kills whom it finds. Whether it could look and nobody was there.
+    pub(super) fn is_empty_or_kill(&self, spared: &[u32]) -> bool {
         let found = self.cast(spared);
-        found.iter().for_each(end);
-        found.len()
+        found.iter().flatten().for_each(end);
+        found.is_ok_and(|found| found.is_empty())
     }
 }
 
@@ -110,9 +116,9 @@ impl means::Tree for Tree {
 
     fn sweep(&mut self) -> Swept {
         // Those whom descent alone tells are found before their parents die.
-        let n_alive = self.net.kill(&self.spared);
+        let is_empty = self.net.is_empty_or_kill(&self.spared);
         self.leader.kill_group();
-        if n_alive > 0 || self.net.kill(&self.spared) > 0 {
+        if !is_empty || !self.net.is_empty_or_kill(&self.spared) {
             return Swept::Remains;
         }
         self.leader.reap().map_or(Swept::Remains, Swept::Over)
