@@ -316,7 +316,9 @@ impl Job {
         loop {
             let next = next_bytes(&mut body, within).await;
             within = limits.between_frames;
-            lease.vital().moved();
+            if next.is_ok() {
+                lease.vital().moved();
+            }
             match next {
                 Ok(Some(bytes)) => {
                     tap.pass(&bytes);
@@ -359,7 +361,9 @@ impl Job {
         loop {
             let next = next_bytes(&mut body, within).await;
             within = limits.between_frames;
-            lease.vital().moved();
+            if next.is_ok() {
+                lease.vital().moved();
+            }
             let bytes = match next {
                 Ok(Some(bytes)) => {
                     tap.pass(&bytes);

@@ -51,3 +51,18 @@ async fn the_first_bytes_of_a_reply_have_the_time_of_a_first_result() {
     }
     assert_eq!(engine.leases().await, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_falls_silent_inside_a_reply_that_is_put_together_shows_no_life_by_that() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    let messages = json!([{"role":"user","content":"x"}]);
+    for path in [CHAT, "/api/chat"] {
+        let before = pool.signs().moves;
+        engine.hangs_after(&[&delta("a")]);
+        let reply = server.post(path, "", &json!({"model":"m","messages":messages,"stream":false})).await;
+        assert_eq!((reply.status, engine.leases().await), (504, 0), "{path} {reply:?}");
+        assert_eq!(pool.signs().moves - before, 2, "{path}: its head and one frame");
+    }
+}
