@@ -91,3 +91,20 @@ async fn other_paths_are_not_upgraded() {
     let unlisted = server.raw(&request("/m/m/shell").replace("Upgrade\r\n", "Upgrade, close\r\n")).await;
     assert_eq!(Reply::of(&unlisted).status, 403);
 }
+
+#[tokio::test]
+async fn an_upgraded_connection_has_its_place_until_it_ends() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |s| s.limits.connections = 1).await;
+    engine.says(SWITCHING);
+    let (mut client, _) = upgraded(&server).await;
+    engine.heard().await;
+    assert_eq!(server.get("/health", "").await.status, 503);
+    engine.hangs_after(&[]);
+    client.write_all(b"wait\r\n\r\n").await.expect("it reads");
+    engine.heard().await;
+    client.shutdown().await.expect("it is open");
+    engine.closed().await;
+    assert_eq!(client.read_to_end(&mut Vec::new()).await.expect("an orderly end"), 0);
+    while server.get("/health", "").await.status != 200 {}
+}
