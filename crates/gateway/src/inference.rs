@@ -316,7 +316,7 @@ fn model_header(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
 }
 
 fn refuse_upgrade(headers: &HeaderMap) -> Result<(), Failure> {
-    if headers.contains_key(header::UPGRADE) {
+    if tunnel::is_asked(headers) {
         return Err(Failure::NotSupported("an upgraded connection"));
     }
     Ok(())

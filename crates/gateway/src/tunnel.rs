@@ -16,7 +16,7 @@ use crate::{
     usage::Recorder,
     wire::Unguarded,
 };
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use motorpool_supervisor::Lease;
@@ -39,7 +39,7 @@ pub(crate) struct Upgrade {
 impl Upgrade {
     /// What the client of this request wants to go on with, if it wants that.
     pub(crate) fn asked_by<B>(request: &mut Request<B>) -> Option<Self> {
-        if !request.headers().contains_key(header::UPGRADE) {
+        if !is_asked(request.headers()) {
             return None;
         }
         let headers = of_upgrades(request.headers());
@@ -48,12 +48,28 @@ impl Upgrade {
     }
 }
 
-/// What two sides say to each other about an upgrade.
-fn of_upgrades(headers: &HeaderMap) -> HeaderMap {
-    let is_about = |name: &HeaderName| {
-        name == header::UPGRADE || name == header::CONNECTION || name.as_str().starts_with("sec-websocket-")
+/// Whether these headers ask for something else than HTTP. Another version of it, or encryption, is an offer that whoever
+/// does not take it answers as if it were not there (RFC 9110, 7.8): clients offer it unasked.
+pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
+    let is_offer = |name: &str| {
+        let name = name.split('/').next().unwrap_or_default();
+        ["h2c", "http", "tls"].iter().any(|offer| name.eq_ignore_ascii_case(offer))
     };
-    headers.iter().filter(|(name, _)| is_about(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    let mut protocols = listed(headers, header::UPGRADE).peekable();
+    let is_named = protocols.peek().is_some() && !protocols.any(is_offer);
+    is_named && listed(headers, header::CONNECTION).any(|name| name.eq_ignore_ascii_case("upgrade"))
+}
+
+fn listed(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let lists = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// What two sides say to each other about an upgrade. Whatever else concerns a connection concerns one of the two alone.
+fn of_upgrades(headers: &HeaderMap) -> HeaderMap {
+    let is_about = |name: &HeaderName| name == header::UPGRADE || name.as_str().starts_with("sec-websocket-");
+    let about = headers.iter().filter(|(name, _)| is_about(name)).map(|(name, value)| (name.clone(), value.clone()));
+    about.chain([(header::CONNECTION, HeaderValue::from_static("upgrade"))]).collect()
 }
 
 /// The engine's answer to `job`. If it goes along, bytes flow from then on.
