@@ -316,7 +316,7 @@ impl Body for Relay {
         }
         loop {
             if let State::Dying(cause) = &mut self.state {
-                let failure = ready!(cause.as_mut().poll(cx));
+                let failure = ready!(cause.as_mut().poll(cx)).seen_with(self.tap.recorder().sight());
                 self.tap.recorder().failed(&failure);
                 self.end();
                 return Poll::Ready(Some(match &self.manner {
