@@ -87,8 +87,9 @@ pub(crate) async fn within(mut reply: Pending, after: CommitAfter, told: Told) -
     Ok(response)
 }
 
-/// What keeps proxies from holding a stream back.
+/// What keeps proxies from holding a stream back. No length that an engine gave: where an error is told inside, it is another.
 pub(crate) fn write_stream_headers(headers: &mut HeaderMap) {
+    headers.remove(header::CONTENT_LENGTH);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }

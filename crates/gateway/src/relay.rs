@@ -352,6 +352,10 @@ impl Body for Relay {
     }
 
     fn size_hint(&self) -> SizeHint {
+        // Inside a stream of events an error may be told in other words, or behind what came.
+        if matches!(self.manner, Manner::Events(_)) {
+            return SizeHint::default();
+        }
         let first = self.first.as_ref().map_or(0, |b| b.len() as u64);
         match &self.state {
             State::Flowing(incoming) => match incoming.size_hint().exact() {

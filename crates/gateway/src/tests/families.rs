@@ -88,6 +88,34 @@ async fn an_error_stands_alone_behind_an_event_that_the_engine_left_half() {
     assert_eq!(engine.leases().await, 0);
 }
 
+#[tokio::test]
+async fn a_stream_whose_length_its_engine_told_is_whole_also_where_its_words_are_changed() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let says = |stream: &str| {
+        let length = stream.len();
+        engine.says(&format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{stream}"
+        ));
+    };
+    for path in ["/v1/messages", "/v1/responses"] {
+        says(
+            r#"data: {"error":{"code":500,"message":"it broke","type":"server_error"}}
+
+"#,
+        );
+        let reply = server.post(path, ASK, &json!({"model":"m","stream":true})).await;
+        assert!(!reply.head.contains("content-length"), "{path} {reply:?}");
+        assert_told(path, &last_event(&reply.body, "event: error\ndata: "), (500, "engine_error", 0));
+    }
+    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\n";
+    says(&(delta("a") + usage + "data: [DONE]\n\n"));
+    let reply = server.post(CHAT, ASK, &json!({"model":"stranger","stream":true})).await;
+    assert_eq!((reply.status, reply.body), (200, delta("a") + "data: [DONE]\n\n"));
+    says(&delta("a"));
+    assert_eq!(server.post(CHAT, ASK, &json!({"model":"m","stream":true})).await.body, delta("a"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_error_document_that_breaks_off_behind_a_commit_is_still_told() {
     let engine = Engine::start();
