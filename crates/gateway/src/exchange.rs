@@ -38,7 +38,7 @@ use std::{sync::Arc, time::Duration};
 use tracing::{Instrument, Span, field::display};
 
 /// Of an error in a foreign form, so much is read.
-const DOCUMENT_BYTES: usize = 64 << 10;
+pub(crate) const DOCUMENT_BYTES: usize = 64 << 10;
 
 /// A request that is ready to go to an engine, any number of times.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use crate::{
     outside::{self, Chosen, Foreign},
     raw,
     receive::{Expected, Form, Received, check_coding, check_purpose, receive},
-    route::{Served, Way},
+    route::{Served, Way, served_at},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
     tunnel::{self, Upgrade},
@@ -154,11 +154,13 @@ pub(crate) async fn by_path(
 ) -> Result<Response<ReplyBody>, Failure> {
     let upgrade = Upgrade::asked_by(&mut request);
     let (head, body) = request.into_parts();
-    if let Some(there) = outside::in_path(context, rest).filter(|_| head.method == Method::POST) {
-        return by_foreign_path(context, there, (head, body), id).await;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
+    let there = outside::in_path(context, rest).filter(|_| head.method == Method::POST);
+    // One that is not its key's is told of as any other name that means nothing.
+    if let Some(there) = there.filter(|(foreign, _)| asker.may_use_any(&foreign.names(context))) {
+        return by_foreign_path(context, there, (head, body), asker).await;
     }
     let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
     asker.check_model(&raw.model, Some(&raw.name))?;
     loading::check_content(&head.headers, false)?;
     let model = raw.model;
@@ -178,7 +180,9 @@ pub(crate) async fn by_path(
     let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
-    if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
+    // A name that means nothing to who asks is the engine's affair.
+    let is_known = |name: &&str| context.catalog.resolve(name).is_ok_and(|other| asker.may_use(other));
+    if let Some(other) = found.model().filter(is_known) {
         context.choose([model.id.as_str(), other])?;
     }
     let mut job = job_of(&head, (&model, manifest), &received, (Family::LlamaCpp, asker))?;
@@ -186,8 +190,10 @@ pub(crate) async fn by_path(
     if let Some(upgrade) = upgrade {
         return tunnel::open(context, job, upgrade).await;
     }
+    // Of the other paths nobody knows that they stream, whatever their bodies say.
+    let may_stream = served_at(raw.path).is_some_and(|s| matches!(s.way, Way::Assembled(_) | Way::Streamed));
     let after = commit_after(context, &head.headers, &found, Family::LlamaCpp)?;
-    answer(context, job, received, after).await
+    answer(context, job, received, if may_stream { after } else { CommitAfter::Never }).await
 }
 
 /// Asks somebody else's server, whose model a raw path names.
@@ -195,20 +201,23 @@ async fn by_foreign_path(
     context: &Arc<Context>,
     (foreign, served): (Foreign, &'static Served),
     (head, body): (request::Parts, Incoming),
-    id: Id<'_>,
+    asker: Asker,
 ) -> Result<Response<ReplyBody>, Failure> {
     refuse_upgrade(&head.headers)?;
     let by_header = model_header(&head.headers)?;
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get());
     let name = foreign.qualified();
-    asker.check_names(&foreign.names(context), Some(&name))?;
     loading::check_content(&head.headers, false)?;
     let (purpose, listed) = (served.purpose, PLAIN_MEMBERS);
     let expected = Expected { form: Form::Routed, model: Some(&name), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
     let found = received.found.clone().unwrap_or_default();
-    // A name that means nothing here may be that server's own spelling.
-    let other = found.model().filter(|name| context.mean(name).is_ok());
+    // A name that means nothing to who asks may be that server's own spelling.
+    let is_known = |name: &&str| match context.mean(name) {
+        Ok(Chosen::Own(other)) => asker.may_use(&other),
+        Ok(Chosen::Foreign(other)) => asker.may_use_any(&other.names(context)),
+        Err(_) => false,
+    };
+    let other = found.model().filter(is_known);
     context.choose_any([name.as_str()].into_iter().chain(by_header).chain(other).collect()).await?;
     outside::by_table(context, foreign, (served, head), (received, asker)).await
 }

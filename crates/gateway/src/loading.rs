@@ -5,6 +5,7 @@
 use crate::{
     body::{BodyError, ReplyBody},
     errors::Failure,
+    exchange::DOCUMENT_BYTES,
     family::{Caller, Commit, StreamError},
     settings::COMMENT_EVERY,
     usage::Recorder,
@@ -202,6 +203,9 @@ async fn as_event(response: Response<ReplyBody>, caller: Caller) -> Bytes {
             return Failure::of_engine(status, &document).event(&caller, 0);
         };
         document.extend_from_slice(&frame.into_data().unwrap_or_default());
+        if document.len() > DOCUMENT_BYTES {
+            return Failure::of_engine(status, &document).event(&caller, 0);
+        }
     }
     if caller.family.traits().stream != StreamError::Data {
         return Failure::of_engine(status, &document).event(&caller, 0);

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! What flows is nobody's business here. The lease, the key's place and the record last as long as both sides do; whichever
-//! ends first ends the other. What the engine sends is a sign of its life.
+//! ends first ends the other, and an operator's cancel ends both. What the engine sends is a sign of its life.
 use crate::{
     body::{ReplyBody, empty},
     context::Context,
     errors::Failure,
     exchange::Job,
+    running::Ticket,
     upstream::Inflow,
     usage::Recorder,
     wire::Unguarded,
@@ -90,25 +91,34 @@ pub(crate) async fn open(context: &Arc<Context>, job: Job, upgrade: Upgrade) -> 
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = of_upgrades(reply.headers());
     let engines = hyper::upgrade::on(&mut reply);
+    // The request's own ticket ends with its head.
+    let ticket = context.running.enter(&job.asker.holder.request);
     let held = (lease, job.place.clone(), job.recorder.clone());
-    tokio::spawn(pass(upgrade.on, engines, held));
+    tokio::spawn(pass((upgrade.on, engines), ticket, held));
     Ok(response)
 }
 
-/// Passes bytes until either side ends.
-async fn pass<P>(client: OnUpgrade, engine: OnUpgrade, (lease, place, recorder): (Lease, P, Recorder)) {
+/// Passes bytes until either side ends, or an operator ends both.
+async fn pass<P>(
+    (client, engine): (OnUpgrade, OnUpgrade),
+    ticket: Ticket,
+    (lease, place, recorder): (Lease, P, Recorder),
+) {
     // Until the client has read our 101 there is no connection to pass to.
     let (Ok(client), Ok(engine)) = (client.await, engine.await) else { return };
     recorder.has_result();
     let (mut from_client, mut to_client) = tokio::io::split(TokioIo::new(client));
     let (mut from_engine, mut to_engine) = tokio::io::split(Alive { stream: TokioIo::new(engine), lease });
-    let ended = tokio::select! {
-        ended = copy(&mut from_client, &mut to_engine) => ended,
-        ended = copy(&mut from_engine, &mut to_client) => ended,
+    let passing = async {
+        Ok(tokio::select! {
+            ended = copy(&mut from_client, &mut to_engine) => ended,
+            ended = copy(&mut from_engine, &mut to_client) => ended,
+        })
     };
-    match ended {
-        Ok(_) => recorder.finished(),
-        Err(error) => tracing::debug!(request = recorder.request(), %error, "an upgraded connection broke off"),
+    match ticket.unless_cancelled(passing).await {
+        Err(cancelled) => recorder.failed(&cancelled),
+        Ok(Ok(_)) => recorder.finished(),
+        Ok(Err(error)) => tracing::debug!(request = recorder.request(), %error, "an upgraded connection broke off"),
     }
     // The engine hears of the end before its slot is given to somebody else.
     let Alive { stream, lease } = from_engine.unsplit(to_engine);

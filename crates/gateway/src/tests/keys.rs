@@ -169,6 +169,15 @@ async fn a_key_for_some_models_sees_and_uses_no_others() {
     assert!(nameless.0 == 400 && nameless.2.contains("there are: org/m\""), "{}", nameless.2);
     let two = told(CHAT, "x-motorpool-model: vectors\r\n", json!({"model": "org/m"})).await;
     assert_eq!((two.0, two.1.as_str()), (404, "model_not_found"), "{}", two.2);
+    // Nor does a name in a body that an engine's own path takes tell which are there.
+    for name in ["m", "alias", "vectors", "none"] {
+        house.engine.json(200, "{}");
+        let (status, _, body) = told("/m/org/m/completion", "", json!({"model": name})).await;
+        assert_eq!((status, body.as_str()), (200, "{}"), "{name}");
+        let by_header = told("/m/org/m/completion", &format!("x-motorpool-model: {name}\r\n"), json!({})).await;
+        assert_eq!((by_header.0, by_header.1.as_str()), (404, "model_not_found"), "{name}");
+        assert!(!by_header.2.contains("org/m"), "{name}: {}", by_header.2);
+    }
     let list = house.server.get("/v1/models", &shown).await.json();
     assert_eq!(
         list["data"].as_array().map(|rows| rows.iter().map(|row| row["id"].clone()).collect()),

@@ -133,3 +133,44 @@ async fn an_upgraded_connection_has_its_place_until_it_ends() {
     assert_eq!(client.read_to_end(&mut Vec::new()).await.expect("an orderly end"), 0);
     while server.get("/health", "").await.status != 200 {}
 }
+
+#[tokio::test]
+async fn a_client_that_breaks_an_upgraded_connection_off_has_not_come_to_its_end() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    engine.says(SWITCHING);
+    let (mut client, _) = upgraded(&server).await;
+    engine.heard().await;
+    engine.says("unread");
+    client.write_all(b"go\r\n\r\n").await.expect("it reads");
+    client.peek(&mut [0]).await.expect("it answers");
+    // What lies there unread makes this a reset.
+    drop(client);
+    assert_eq!(server.record().await.outcome, Outcome::Aborted);
+    assert_eq!(engine.leases().await, 0);
+}
+
+#[tokio::test]
+async fn an_operator_ends_an_upgraded_connection_too() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    engine.says(SWITCHING);
+    let mut client = TcpStream::connect(server.address).await.expect("it listens");
+    let named = request("/m/m/health").replace("cookie:", "x-request-id: mine\r\ncookie:");
+    client.write_all(named.as_bytes()).await.expect("it reads");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await.expect("it answers"));
+    }
+    engine.heard().await;
+    engine.hangs_after(&[]);
+    client.write_all(b"wait\r\n\r\n").await.expect("it reads");
+    engine.heard().await;
+    let cancel = "/api/motorpool/v1/requests/mine/cancel";
+    assert_eq!(server.post(cancel, "", &json!({})).await.status, 200);
+    engine.closed().await;
+    assert_eq!(client.read_to_end(&mut Vec::new()).await.expect("an orderly end"), 0);
+    let record = server.record().await;
+    assert_eq!((record.outcome, engine.leases().await), (Outcome::Failed("cancelled"), 0));
+    assert_eq!(server.post(cancel, "", &json!({})).await.status, 404, "it is over");
+}
