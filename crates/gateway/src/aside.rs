@@ -16,8 +16,10 @@ use crate::{
 use http::{Request, Response, Uri, header, response};
 use motorpool_pool::Grant;
 use motorpool_vocab::ModelId;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+/// Nobody waits longer for what costs an engine that serves next to nothing: one that hangs is not waited for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The longest answer that is held in memory.
 const ANSWER_BYTES: usize = 16 << 20;
 
@@ -72,17 +74,19 @@ pub(crate) async fn answer_of(
     path: &str,
     request: impl Fn(Uri) -> Request<ReplyBody> + Send + Sync,
 ) -> Option<Answer> {
-    let to = (grant.spawn, &grant.endpoint);
-    let (head, mut body) = context.upstream.send(to, (path, Often::OnceMore), request).await.ok()?.into_parts();
-    let within = context.settings.limits.between_frames;
-    let mut document = Vec::new();
-    while let Some(bytes) = next_bytes(&mut body, within).await.ok()? {
-        document.extend_from_slice(&bytes);
-        if document.len() > ANSWER_BYTES {
-            return None;
+    let answered = async {
+        let to = (grant.spawn, &grant.endpoint);
+        let (head, mut body) = context.upstream.send(to, (path, Often::OnceMore), request).await.ok()?.into_parts();
+        let mut document = Vec::new();
+        while let Some(bytes) = next_bytes(&mut body, ANSWER_WITHIN).await.ok()? {
+            document.extend_from_slice(&bytes);
+            if document.len() > ANSWER_BYTES {
+                return None;
+            }
         }
-    }
-    Some(Answer { head, document })
+        Some(Answer { head, document })
+    };
+    tokio::time::timeout(ANSWER_WITHIN, answered).await.ok()?
 }
 
 fn refused(job: &Job, answer: Answer) -> Result<Response<ReplyBody>, Failure> {

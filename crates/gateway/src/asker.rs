@@ -79,10 +79,17 @@ impl Asker {
 
     /// Refuses a model that is not one of its key's, as if it were none: whoever asked for it by `name`, or by none at all.
     pub(crate) fn check_model(&self, model: &Model, name: Option<&str>) -> Result<(), Failure> {
-        match &self.rights {
-            Some(rights) if !rights.may_use(model) => Err(not_there(name)),
-            _ => Ok(()),
-        }
+        if self.may_use(model) { Ok(()) } else { Err(not_there(name)) }
+    }
+
+    /// Whether the model is one of its key's.
+    pub(crate) fn may_use(&self, model: &Model) -> bool {
+        self.rights.as_ref().is_none_or(|rights| rights.may_use(model))
+    }
+
+    /// Whether a model that goes by these names is.
+    pub(crate) fn may_use_any(&self, names: &[String]) -> bool {
+        self.rights.as_ref().is_none_or(|rights| rights.may_use_any(names))
     }
 
     /// Whether its engine is to go as soon as nobody needs it.
@@ -92,10 +99,7 @@ impl Asker {
 
     /// Refuses a model of somebody else's server that goes by none of its key's names.
     pub(crate) fn check_names(&self, names: &[String], name: Option<&str>) -> Result<(), Failure> {
-        match &self.rights {
-            Some(rights) if !rights.may_use_any(names) => Err(not_there(name)),
-            _ => Ok(()),
-        }
+        if self.may_use_any(names) { Ok(()) } else { Err(not_there(name)) }
     }
 
     /// Without a lane in `headers`, of those who wait for nobody: a count is not worth that others go for it.

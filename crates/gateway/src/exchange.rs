@@ -38,7 +38,7 @@ use std::{sync::Arc, time::Duration};
 use tracing::{Instrument, Span, field::display};
 
 /// Of an error in a foreign form, so much is read.
-const DOCUMENT_BYTES: usize = 64 << 10;
+pub(crate) const DOCUMENT_BYTES: usize = 64 << 10;
 
 /// A request that is ready to go to an engine, any number of times.
 #[derive(Debug)]
@@ -315,7 +315,9 @@ impl Job {
         loop {
             let next = next_bytes(&mut body, within).await;
             within = limits.between_frames;
-            lease.vital().moved();
+            if next.is_ok() {
+                lease.vital().moved();
+            }
             match next {
                 Ok(Some(bytes)) => {
                     tap.pass(&bytes);
@@ -358,7 +360,9 @@ impl Job {
         loop {
             let next = next_bytes(&mut body, within).await;
             within = limits.between_frames;
-            lease.vital().moved();
+            if next.is_ok() {
+                lease.vital().moved();
+            }
             let bytes = match next {
                 Ok(Some(bytes)) => {
                     tap.pass(&bytes);

@@ -17,7 +17,7 @@ use crate::{
     raw,
     receive::{Expected, Form, Loading, check_coding, check_purpose, receive},
     retain::Retained,
-    route::{Served, Way},
+    route::{Served, Way, served_at},
     scan::{Findings, Key},
     splice::{Edits, Splice, Streaming},
     tunnel::{self, Upgrade},
@@ -156,11 +156,13 @@ pub(crate) async fn by_path(
 ) -> Result<Response<ReplyBody>, Failure> {
     let upgrade = Upgrade::asked_by(&mut request);
     let (head, body) = request.into_parts();
-    if let Some(there) = outside::in_path(context, rest).filter(|_| head.method == Method::POST) {
-        return Box::pin(by_foreign_path(context, there, (head, body), id)).await;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get()).entered(head.extensions.get());
+    let there = outside::in_path(context, rest).filter(|_| head.method == Method::POST);
+    // One that is not its key's is told of as any other name that means nothing.
+    if let Some(there) = there.filter(|(foreign, _)| asker.may_use_any(&foreign.names(context))) {
+        return Box::pin(by_foreign_path(context, there, (head, body), asker)).await;
     }
     let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get()).entered(head.extensions.get());
     asker.check_model(&raw.model, Some(&raw.name))?;
     loading::check_content(&head.headers, false)?;
     let model = raw.model;
@@ -181,7 +183,9 @@ pub(crate) async fn by_path(
     let received = receive(context, &head.headers, body, &expected).await?;
     let nothing = Findings::default();
     let found = received.found.as_ref().unwrap_or(&nothing);
-    if let Some(other) = found.model().filter(|name| context.catalog.resolve(name).is_ok()) {
+    // A name that means nothing to who asks is the engine's affair.
+    let is_known = |name: &&str| context.catalog.resolve(name).is_ok_and(|other| asker.may_use(other));
+    if let Some(other) = found.model().filter(is_known) {
         context.choose([model.id.as_str(), other])?;
     }
     let to = (&received.body, received.found.as_ref());
@@ -190,8 +194,10 @@ pub(crate) async fn by_path(
     if let Some(upgrade) = upgrade {
         return Box::pin(tunnel::open(context, job, upgrade)).await;
     }
+    // Of the other paths nobody knows that they stream, whatever their bodies say.
+    let may_stream = served_at(raw.path).is_some_and(|s| matches!(s.way, Way::Assembled(_) | Way::Streamed));
     let after = commit_after(context, &head.headers, found, Family::LlamaCpp)?;
-    answer(context, job, received.loading, after).await
+    answer(context, job, received.loading, if may_stream { after } else { CommitAfter::Never }).await
 }
 
 /// Asks somebody else's server, whose model a raw path names.
@@ -199,19 +205,22 @@ async fn by_foreign_path(
     context: &Arc<Context>,
     (foreign, served): (Foreign, &'static Served),
     (head, body): (request::Parts, Incoming),
-    id: Id<'_>,
+    asker: Asker,
 ) -> Result<Response<ReplyBody>, Failure> {
     refuse_upgrade(&head.headers)?;
     let by_header = model_header(&head.headers)?;
-    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get()).entered(head.extensions.get());
     let name = foreign.qualified();
-    asker.check_names(&foreign.names(context), Some(&name))?;
     loading::check_content(&head.headers, false)?;
     let (purpose, listed) = (served.purpose, PLAIN_MEMBERS);
     let expected = Expected { form: Form::Routed, model: Some(&name), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
-    // A name that means nothing here may be that server's own spelling.
-    let other = received.found.as_ref().and_then(Findings::model).filter(|name| context.mean(name).is_ok());
+    // A name that means nothing to who asks may be that server's own spelling.
+    let is_known = |name: &&str| match context.mean(name) {
+        Ok(Chosen::Own(other)) => asker.may_use(&other),
+        Ok(Chosen::Foreign(other)) => asker.may_use_any(&other.names(context)),
+        Err(_) => false,
+    };
+    let other = received.found.as_ref().and_then(Findings::model).filter(is_known);
     context.choose_any([name.as_str()].into_iter().chain(by_header).chain(other).collect()).await?;
     outside::by_table(context, foreign, (served, head), (received, asker)).await
 }
@@ -319,7 +328,7 @@ fn model_header(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
 }
 
 fn refuse_upgrade(headers: &HeaderMap) -> Result<(), Failure> {
-    if headers.contains_key(header::UPGRADE) {
+    if tunnel::is_asked(headers) {
         return Err(Failure::NotSupported("an upgraded connection"));
     }
     Ok(())

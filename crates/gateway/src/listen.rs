@@ -9,7 +9,7 @@ use crate::{
     route::family_of,
     service::{Door, failed, name_request},
     tls::{Certificates, Greeted},
-    wire::{Socket, Wire},
+    wire::{Place, Socket, Stalling, Wire},
 };
 use http::{HeaderValue, Request, Response, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -18,7 +18,7 @@ use std::{convert::Infallible, future::Future, io, net::IpAddr, sync::Arc, time:
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Semaphore, watch},
     task::JoinSet,
 };
 
@@ -26,6 +26,10 @@ use tokio::{
 const HEAD_WITHIN: Duration = Duration::from_secs(75);
 /// Connections past the limit that are told so at a time; those past these are closed.
 const TURNED_AWAY: usize = 64;
+/// A head of theirs must arrive within this.
+const LAST_HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// Connections that have their last answer and still send; those past these are closed.
+const PARTING: usize = 256;
 /// Headers of one request.
 const HEADERS: usize = 128;
 /// After an accept that failed, for want of descriptors most likely.
@@ -48,6 +52,7 @@ pub(crate) struct Doorkeeper {
     scene: Scene,
     places: Arc<Semaphore>,
     turned_away: Arc<Semaphore>,
+    parting: Semaphore,
     builder: http1::Builder,
     stop: watch::Receiver<bool>,
 }
@@ -67,6 +72,7 @@ impl Doorkeeper {
         Self {
             places: Arc::new(Semaphore::new(usize::try_from(limits.connections).unwrap_or(usize::MAX))),
             turned_away: Arc::new(Semaphore::new(TURNED_AWAY)),
+            parting: Semaphore::new(PARTING),
             builder,
             scene,
             stop,
@@ -114,11 +120,11 @@ impl Doorkeeper {
     }
 
     fn admit(self: &Arc<Self>, connections: &mut JoinSet<()>, socket: Socket, door: Door) {
-        let Some((entrance, place)) = self.entrance(door) else { return };
+        let Some(entrance) = self.entrance(door) else { return };
         let keeper = Arc::clone(self);
         connections.spawn(async move {
-            let _place = place;
-            keeper.welcome(socket.clone(), &socket, entrance).await;
+            let stream = Stalling::new(socket.clone(), keeper.write_stall());
+            keeper.welcome(stream, socket, entrance).await;
         });
     }
 
@@ -132,23 +138,28 @@ impl Doorkeeper {
         let Some((entrance, place)) = self.entrance(door) else { return };
         let keeper = Arc::clone(self);
         connections.spawn(async move {
-            let _place = place;
-            match certificates.greet(stream).await {
+            let write_stall = keeper.write_stall();
+            match certificates.greet(stream, write_stall).await {
                 Some(Greeted::Encrypted(stream)) => {
-                    let socket = stream.get_ref().0.clone();
-                    keeper.welcome(stream, &socket, entrance).await;
+                    let socket = stream.get_ref().0.get_ref().clone();
+                    keeper.welcome(stream, socket, (entrance, place)).await;
                 }
                 Some(Greeted::Plain(stream)) => {
                     let socket = Socket::from(stream);
-                    keeper.welcome(socket.clone(), &socket, Entrance::Unencrypted).await;
+                    let stream = Stalling::new(socket.clone(), write_stall);
+                    keeper.welcome(stream, socket, (Entrance::Unencrypted, place)).await;
                 }
                 None => {}
             }
         });
     }
 
+    fn write_stall(&self) -> Duration {
+        self.scene.now().context.settings.limits.write_stall
+    }
+
     /// How a connection is served, and its place; `None`: there is no room even to say that there is none.
-    fn entrance(&self, door: Door) -> Option<(Entrance, Option<OwnedSemaphorePermit>)> {
+    fn entrance(&self, door: Door) -> Option<(Entrance, Option<Place>)> {
         // The operator gets in when everybody else has filled the house.
         if door == Door::Control {
             return Some((Entrance::Open(door), None));
@@ -160,78 +171,108 @@ impl Doorkeeper {
         Some((Entrance::Full, Some(place)))
     }
 
-    /// `stream` is what `socket` carries.
-    async fn welcome<S>(&self, stream: S, socket: &Socket, entrance: Entrance)
+    /// `stream` is what `socket` carries. Its place is free as soon as the last answer is written.
+    async fn welcome<S>(&self, stream: S, socket: Socket, (entrance, place): (Entrance, Option<Place>))
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let stream = Wire::new(stream, self.scene.now().context.settings.limits.write_stall);
-        let stream = (stream, socket);
-        match entrance {
+        let stream = (Wire::new(stream, place), &socket);
+        let ended = match entrance {
             Entrance::Open(door) => {
                 let scene = self.scene.clone();
-                self.serve(stream, move |request| {
+                let answer = move |request| {
                     let service = scene.now();
                     async move { service.respond(door, request).await }
-                })
-                .await;
+                };
+                self.serve(stream, &self.builder, answer).await
             }
-            Entrance::Full => {
-                self.refuse(stream, &Failure::Overloaded("`limits.connections` are open")).await;
-            }
+            Entrance::Full => self.refuse(stream, &Failure::Overloaded("`limits.connections` are open")).await,
             Entrance::Unencrypted => {
                 let message = "this address is encrypted: write `https://` where you wrote `http://`".into();
                 let plain = Failure::InvalidRequest { message, param: None };
-                self.refuse(stream, &plain).await;
+                self.refuse(stream, &plain).await
             }
+        };
+        if ended == Ended::ByUs {
+            self.part(socket).await;
+        }
+    }
+
+    /// Has a client read its last answer although it still sends.
+    async fn part(&self, socket: Socket) {
+        let Ok(_place) = self.parting.try_acquire() else { return };
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            () = socket.part() => {}
+            () = told(&mut stop) => {}
         }
     }
 
     /// Answers the one request of a connection that is not served, as its API says it.
-    async fn refuse<S>(&self, stream: (Wire<S>, &Socket), failure: &Failure)
+    async fn refuse<S>(&self, stream: (Wire<S>, &Socket), failure: &Failure) -> Ended
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let id = self.scene.now().context.fresh_id();
-        self.serve(stream, |request| {
+        let mut builder = self.builder.clone();
+        builder.header_read_timeout(LAST_HEAD_WITHIN);
+        let answer = |request: Request<Incoming>| {
             let response = last_word(failure, request.uri().path(), &id);
             async { Ok(response) }
-        })
-        .await;
+        };
+        self.serve(stream, &builder, answer).await
     }
 
     /// Until either side ends it. Whoever has gone takes the request that is served with it, whatever follows that unread.
-    async fn serve<S, A>(&self, (stream, socket): (Wire<S>, &Socket), answer: impl Fn(Request<Incoming>) -> A + Send)
+    async fn serve<S, A>(
+        &self,
+        (stream, socket): (Wire<S>, &Socket),
+        builder: &http1::Builder,
+        answer: impl Fn(Request<Incoming>) -> A + Send,
+    ) -> Ended
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         A: Future<Output = Result<Response<ReplyBody>, Infallible>> + Send,
     {
         let mut stop = self.stop.clone();
         let unguarded = stream.unguarded();
+        let is_upgraded = unguarded.clone();
         let answer = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(unguarded.clone());
             answer(request)
         });
-        let connection = self.builder.serve_connection(TokioIo::new(stream), answer).with_upgrades();
+        let connection = builder.serve_connection(TokioIo::new(stream), answer).with_upgrades();
         let mut connection = Inward::new(connection);
         let mut left = std::pin::pin!(socket.left());
         let ended = tokio::select! {
             biased;
             ended = &mut connection => ended,
-            () = left.as_mut() => return,
+            () = left.as_mut() => return Ended::ByClient,
             () = told(&mut stop) => {
                 connection.inner().graceful_shutdown();
                 tokio::select! {
                     biased;
                     ended = connection => ended,
-                    () = left => return,
+                    () = left => return Ended::ByClient,
                 }
             }
         };
         if let Err(error) = ended {
             tracing::debug!(error = &error as &dyn std::error::Error, "a connection ended");
         }
+        if is_upgraded.is_told() { Ended::AsHttp } else { Ended::ByUs }
     }
+}
+
+/// Who ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// It has closed the connection, or its side of it.
+    ByClient,
+    ByUs,
+    /// It is something else now, and somebody else's.
+    AsHttp,
 }
 
 /// Returns when we are told to stop, or nobody is left to tell us.

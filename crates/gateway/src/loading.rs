@@ -5,6 +5,7 @@
 use crate::{
     body::{BodyError, ReplyBody},
     errors::Failure,
+    exchange::DOCUMENT_BYTES,
     family::{Caller, Commit, StreamError},
     settings::COMMENT_EVERY,
     usage::Recorder,
@@ -87,8 +88,9 @@ pub(crate) async fn within(mut reply: Pending, after: CommitAfter, told: Told) -
     Ok(response)
 }
 
-/// What keeps proxies from holding a stream back.
+/// What keeps proxies from holding a stream back. No length that an engine gave: where an error is told inside, it is another.
 pub(crate) fn write_stream_headers(headers: &mut HeaderMap) {
+    headers.remove(header::CONTENT_LENGTH);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
@@ -201,6 +203,9 @@ async fn as_event(response: Response<ReplyBody>, caller: Caller) -> Bytes {
             return Failure::of_engine(status, &document).event(&caller, 0);
         };
         document.extend_from_slice(&frame.into_data().unwrap_or_default());
+        if document.len() > DOCUMENT_BYTES {
+            return Failure::of_engine(status, &document).event(&caller, 0);
+        }
     }
     if caller.family.traits().stream != StreamError::Data {
         return Failure::of_engine(status, &document).event(&caller, 0);

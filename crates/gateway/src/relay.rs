@@ -316,7 +316,7 @@ impl Body for Relay {
         }
         loop {
             if let State::Dying(cause) = &mut self.state {
-                let failure = ready!(cause.as_mut().poll(cx));
+                let failure = ready!(cause.as_mut().poll(cx)).seen_with(self.tap.recorder().sight());
                 self.tap.recorder().failed(&failure);
                 self.end();
                 return Poll::Ready(Some(match &self.manner {
@@ -352,6 +352,10 @@ impl Body for Relay {
     }
 
     fn size_hint(&self) -> SizeHint {
+        // Inside a stream of events an error may be told in other words, or behind what came.
+        if matches!(self.manner, Manner::Events(_)) {
+            return SizeHint::default();
+        }
         let first = self.first.as_ref().map_or(0, |b| b.len() as u64);
         match &self.state {
             State::Flowing(incoming) => match incoming.size_hint().exact() {

@@ -32,6 +32,9 @@ use tracing::Span;
 /// Longest path with its query, in bytes. An engine's URI puts an address before it, and `http::Uri` ends at 65,534.
 const TARGET_BYTES: usize = 32 << 10;
 
+/// What a page of another origin may read of our headers, beside those that it always may.
+const FOR_PAGES: &str = "retry-after, x-motorpool-code, x-should-retry, x-request-id, request-id";
+
 /// Where a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
@@ -67,7 +70,7 @@ impl Service {
                 let answer = self.answer(door, request, (&id, &asker)).await;
                 (asker, answer)
             }
-            Err(failure) => (Asker::Direct, Err(failure)),
+            Err(failure) => (self.page_of(&request), Err(failure)),
         };
         let mut response = answer.unwrap_or_else(|failure| {
             let failure = failure.seen_with(Sight::of(rights.as_ref())).within(rights.as_ref(), &self.context);
@@ -108,6 +111,13 @@ impl Service {
         rights.check(request.method(), path, headers)?;
         request.extensions_mut().insert(rights);
         Ok(by_origin)
+    }
+
+    /// Which page reads a refusal: one whose origin is allowed does.
+    fn page_of(&self, request: &Request<Incoming>) -> Asker {
+        let (uri, allowed) = (request.uri(), &self.context.settings.allowed);
+        let by_origin = origin::check_with_key(uri, request.headers(), area_of(uri.path()), allowed);
+        by_origin.unwrap_or(Asker::Direct)
     }
 
     async fn answer(
@@ -289,6 +299,7 @@ fn write_common_headers(headers: &mut HeaderMap, id: &HeaderValue, asker: Asker)
     name_request(headers, id);
     if let Asker::Page(origin) = asker {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(FOR_PAGES));
         headers.append(header::VARY, HeaderValue::from_static("origin"));
     }
 }

@@ -11,7 +11,7 @@
 //!   largest message.
 //! * Files are read where it may block, one look at a time, and whoever does not begin it is served by what is there.
 //! * Files that cannot be used leave what was read before in its place, and that is logged once.
-use crate::wire::Socket;
+use crate::wire::{Socket, Stalling};
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -150,8 +150,9 @@ impl Certificates {
         }
     }
 
-    /// The stream that `stream` carries, once the handshake is done; `None` when there is none in time.
-    pub(crate) async fn greet(self: &Arc<Self>, stream: TcpStream) -> Option<Greeted> {
+    /// The stream that `stream` carries, once the handshake is done; `None` when there is none in time. A write to it waits
+    /// no longer than `write_stall`.
+    pub(crate) async fn greet(self: &Arc<Self>, stream: TcpStream, write_stall: Duration) -> Option<Greeted> {
         let greeting = async {
             let mut first = [0];
             if stream.peek(&mut first).await? == 0 {
@@ -162,7 +163,8 @@ impl Certificates {
                 byte if byte.is_ascii_uppercase() => return Ok(Some(Greeted::Plain(stream))),
                 _ => return Ok(None),
             }
-            let accepted = TlsAcceptor::from(self.config().await).accept(Socket::from(stream)).await?;
+            let stream = Stalling::new(Socket::from(stream), write_stall);
+            let accepted = TlsAcceptor::from(self.config().await).accept(stream).await?;
             Ok(Some(Greeted::Encrypted(Box::new(accepted))))
         };
         match tokio::time::timeout(HANDSHAKE_WITHIN, greeting).await {
@@ -180,7 +182,7 @@ impl Certificates {
 /// How a connection to an encrypted address begins.
 #[derive(Debug)]
 pub(crate) enum Greeted {
-    Encrypted(Box<TlsStream<Socket>>),
+    Encrypted(Box<TlsStream<Stalling>>),
     /// Its client speaks HTTP without encryption.
     Plain(TcpStream),
 }

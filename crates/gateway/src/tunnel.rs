@@ -6,17 +6,18 @@
 //! ```
 //!
 //! What flows is nobody's business here. The lease, the key's place and the record last as long as both sides do; whichever
-//! ends first ends the other. What the engine sends is a sign of its life.
+//! ends first ends the other, and an operator's cancel ends both. What the engine sends is a sign of its life.
 use crate::{
     body::{ReplyBody, empty},
     context::Context,
     errors::Failure,
     exchange::Job,
+    running::Ticket,
     upstream::Inflow,
     usage::Recorder,
     wire::Unguarded,
 };
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use motorpool_supervisor::Lease;
@@ -39,7 +40,7 @@ pub(crate) struct Upgrade {
 impl Upgrade {
     /// What the client of this request wants to go on with, if it wants that.
     pub(crate) fn asked_by<B>(request: &mut Request<B>) -> Option<Self> {
-        if !request.headers().contains_key(header::UPGRADE) {
+        if !is_asked(request.headers()) {
             return None;
         }
         let headers = of_upgrades(request.headers());
@@ -48,12 +49,28 @@ impl Upgrade {
     }
 }
 
-/// What two sides say to each other about an upgrade.
-fn of_upgrades(headers: &HeaderMap) -> HeaderMap {
-    let is_about = |name: &HeaderName| {
-        name == header::UPGRADE || name == header::CONNECTION || name.as_str().starts_with("sec-websocket-")
+/// Whether these headers ask for something else than HTTP. Another version of it, or encryption, is an offer that whoever
+/// does not take it answers as if it were not there (RFC 9110, 7.8): clients offer it unasked.
+pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
+    let is_offer = |name: &str| {
+        let name = name.split('/').next().unwrap_or_default();
+        ["h2c", "http", "tls"].iter().any(|offer| name.eq_ignore_ascii_case(offer))
     };
-    headers.iter().filter(|(name, _)| is_about(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    let mut protocols = listed(headers, header::UPGRADE).peekable();
+    let is_named = protocols.peek().is_some() && !protocols.any(is_offer);
+    is_named && listed(headers, header::CONNECTION).any(|name| name.eq_ignore_ascii_case("upgrade"))
+}
+
+fn listed(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let lists = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// What two sides say to each other about an upgrade. Whatever else concerns a connection concerns one of the two alone.
+fn of_upgrades(headers: &HeaderMap) -> HeaderMap {
+    let is_about = |name: &HeaderName| name == header::UPGRADE || name.as_str().starts_with("sec-websocket-");
+    let about = headers.iter().filter(|(name, _)| is_about(name)).map(|(name, value)| (name.clone(), value.clone()));
+    about.chain([(header::CONNECTION, HeaderValue::from_static("upgrade"))]).collect()
 }
 
 /// The engine's answer to `job`. If it goes along, bytes flow from then on.
@@ -74,25 +91,34 @@ pub(crate) async fn open(context: &Arc<Context>, job: Job, upgrade: Upgrade) -> 
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = of_upgrades(reply.headers());
     let engines = hyper::upgrade::on(&mut reply);
+    // The request's own ticket ends with its head.
+    let ticket = context.running.enter(&job.asker.holder.request);
     let held = (lease, job.place.clone(), job.recorder.clone());
-    tokio::spawn(pass(upgrade.on, engines, held));
+    tokio::spawn(pass((upgrade.on, engines), ticket, held));
     Ok(response)
 }
 
-/// Passes bytes until either side ends.
-async fn pass<P>(client: OnUpgrade, engine: OnUpgrade, (lease, place, recorder): (Lease, P, Recorder)) {
+/// Passes bytes until either side ends, or an operator ends both.
+async fn pass<P>(
+    (client, engine): (OnUpgrade, OnUpgrade),
+    ticket: Ticket,
+    (lease, place, recorder): (Lease, P, Recorder),
+) {
     // Until the client has read our 101 there is no connection to pass to.
     let (Ok(client), Ok(engine)) = (client.await, engine.await) else { return };
     recorder.has_result();
     let (mut from_client, mut to_client) = tokio::io::split(TokioIo::new(client));
     let (mut from_engine, mut to_engine) = tokio::io::split(Alive { stream: TokioIo::new(engine), lease });
-    let ended = tokio::select! {
-        ended = copy(&mut from_client, &mut to_engine) => ended,
-        ended = copy(&mut from_engine, &mut to_client) => ended,
+    let passing = async {
+        Ok(tokio::select! {
+            ended = copy(&mut from_client, &mut to_engine) => ended,
+            ended = copy(&mut from_engine, &mut to_client) => ended,
+        })
     };
-    match ended {
-        Ok(_) => recorder.finished(),
-        Err(error) => tracing::debug!(request = recorder.request(), %error, "an upgraded connection broke off"),
+    match ticket.unless_cancelled(passing).await {
+        Err(cancelled) => recorder.failed(&cancelled),
+        Ok(Ok(_)) => recorder.finished(),
+        Ok(Err(error)) => tracing::debug!(request = recorder.request(), %error, "an upgraded connection broke off"),
     }
     // The engine hears of the end before its slot is given to somebody else.
     let Alive { stream, lease } = from_engine.unsplit(to_engine);

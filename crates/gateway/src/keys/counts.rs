@@ -2,7 +2,7 @@
 use crate::errors::Failure;
 use std::{
     collections::HashMap,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -10,8 +10,10 @@ use std::{
 const MINUTE: Duration = Duration::from_mins(1);
 /// Wrong keys that an address may show in a minute.
 const MOST_WRONG: u32 = 10;
-/// Addresses that are remembered; with more of them, all of a past minute go.
+/// Addresses that are remembered; with more of them, all of a past minute go, and then any one.
 const MOST_ADDRESSES: usize = 4096;
+/// Those of a past minute are looked for no more often: a flood would have all of them looked at for each of its own.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Requests of one key.
 #[derive(Debug, Default)]
@@ -78,11 +80,14 @@ impl Counts {
 
 /// Wrong keys by address.
 #[derive(Debug, Default)]
-pub(super) struct Wrong(HashMap<IpAddr, Window>);
+pub(super) struct Wrong {
+    by_address: HashMap<IpAddr, Window>,
+    swept_at: Option<Instant>,
+}
 
 impl Wrong {
     pub(super) fn check(&mut self, peer: IpAddr, now: Instant) -> Result<(), Failure> {
-        let Some(window) = self.0.get_mut(&peer) else { return Ok(()) };
+        let Some(window) = self.by_address.get_mut(&counted_as(peer)) else { return Ok(()) };
         match window.at(now) {
             (n, left) if n >= MOST_WRONG => Err(limited("this address has shown too many wrong keys", left)),
             _ => Ok(()),
@@ -90,11 +95,33 @@ impl Wrong {
     }
 
     pub(super) fn count(&mut self, peer: IpAddr, now: Instant) {
-        if self.0.len() >= MOST_ADDRESSES {
-            self.0.retain(|_, window| window.since.is_some_and(|at| now.saturating_duration_since(at) < MINUTE));
+        let peer = counted_as(peer);
+        if self.by_address.len() >= MOST_ADDRESSES && !self.by_address.contains_key(&peer) {
+            self.make_room(now);
         }
-        let window = self.0.entry(peer).or_default();
+        let window = self.by_address.entry(peer).or_default();
         window.n = window.at(now).0.saturating_add(1);
+    }
+
+    fn make_room(&mut self, now: Instant) {
+        let is_past = |at: Option<Instant>, span| at.is_none_or(|at| now.saturating_duration_since(at) >= span);
+        if is_past(self.swept_at, SWEEP_EVERY) {
+            self.swept_at = Some(now);
+            self.by_address.retain(|_, window| !is_past(window.since, MINUTE));
+        }
+        if self.by_address.len() >= MOST_ADDRESSES {
+            // In a map's order, which is secret: whoever floods cannot say whom it has forgotten.
+            let any = self.by_address.keys().next().copied();
+            any.and_then(|any| self.by_address.remove(&any));
+        }
+    }
+}
+
+/// Whose count it is: one customer of an IPv6 network has 64 bits of addresses at least.
+fn counted_as(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -130,5 +157,28 @@ mod tests {
         (0..MOST_WRONG).for_each(|_| wrong.count(one, start));
         assert!(wrong.check(one, start).is_err() && wrong.check(other, start).is_ok(), "K3");
         assert!(wrong.check(one, start + MINUTE).is_ok());
+    }
+
+    #[test]
+    fn a_flood_of_addresses_is_not_remembered_whole_and_a_network_of_version_six_is_one_of_them() {
+        let (mut wrong, start) = (Wrong::default(), Instant::now());
+        for n in 0..10_000_u32 {
+            wrong.count(IpAddr::from((0x0a00_0000 + n).to_be_bytes()), start);
+            assert!(wrong.by_address.len() <= MOST_ADDRESSES);
+        }
+        let later = start + MINUTE;
+        wrong.count(IpAddr::from([192, 168, 0, 1]), later);
+        assert_eq!(wrong.by_address.len(), 1, "those of a past minute are gone");
+
+        let of = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);
+        (0..10).for_each(|host| wrong.count(of(1, host), later));
+        assert!(wrong.check(of(1, 99), later).is_err() && wrong.check(of(2, 1), later).is_ok(), "K3");
+        // An address of version four is none of those that begin alike.
+        let mapped = |last: u8| IpAddr::from(std::net::Ipv4Addr::from([10, 9, 9, last]).to_ipv6_mapped());
+        (0..10).for_each(|_| wrong.count(mapped(1), later));
+        assert!(
+            wrong.check(IpAddr::from([10, 9, 9, 1]), later).is_err() && wrong.check(mapped(2), later).is_ok(),
+            "K3"
+        );
     }
 }

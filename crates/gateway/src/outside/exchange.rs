@@ -134,6 +134,7 @@ impl Job {
         if must_be_wrapped(&self.caller, &head) {
             return Err(Failure::of_engine(head.status, &document));
         }
+        self.recorder.refused_by_engine();
         headers::to_client(&mut head.headers);
         head.headers.remove(header::CONTENT_LENGTH);
         Ok(Response::from_parts(head, full(document)))

@@ -88,6 +88,34 @@ async fn an_error_stands_alone_behind_an_event_that_the_engine_left_half() {
     assert_eq!(engine.leases().await, 0);
 }
 
+#[tokio::test]
+async fn a_stream_whose_length_its_engine_told_is_whole_also_where_its_words_are_changed() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let says = |stream: &str| {
+        let length = stream.len();
+        engine.says(&format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{stream}"
+        ));
+    };
+    for path in ["/v1/messages", "/v1/responses"] {
+        says(
+            r#"data: {"error":{"code":500,"message":"it broke","type":"server_error"}}
+
+"#,
+        );
+        let reply = server.post(path, ASK, &json!({"model":"m","stream":true})).await;
+        assert!(!reply.head.contains("content-length"), "{path} {reply:?}");
+        assert_told(path, &last_event(&reply.body, "event: error\ndata: "), (500, "engine_error", 0));
+    }
+    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\n";
+    says(&(delta("a") + usage + "data: [DONE]\n\n"));
+    let reply = server.post(CHAT, ASK, &json!({"model":"stranger","stream":true})).await;
+    assert_eq!((reply.status, reply.body), (200, delta("a") + "data: [DONE]\n\n"));
+    says(&delta("a"));
+    assert_eq!(server.post(CHAT, ASK, &json!({"model":"m","stream":true})).await.body, delta("a"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_error_document_that_breaks_off_behind_a_commit_is_still_told() {
     let engine = Engine::start();
@@ -165,6 +193,59 @@ async fn what_is_only_counted_takes_no_slot_of_an_engine_that_serves_and_an_engi
     assert!(heard.head.starts_with("get /props http/1.1"), "{}", heard.head);
     assert_eq!(server.get("/props", "").await.json(), router, "none of several");
     assert_eq!(pool.n_granted(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_hangs_is_not_waited_for_by_who_only_looks_or_counts() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    pool.serves_with_no_slot_free();
+    let began = tokio::time::Instant::now();
+    engine.hangs_after(&[]);
+    let router = json!({"role": "router", "max_instances": 5});
+    assert_eq!(server.get("/props?model=m", "").await.json(), router);
+    // What is not counted aside is counted with a lease.
+    engine.hangs_after(&[]);
+    engine.json(200, "{\"tokens\":[]}");
+    let counted = server.post("/tokenize", "", &json!({"model":"m","content":"x"})).await;
+    assert_eq!((counted.status, counted.json()), (200, json!({"tokens":[]})));
+    engine.breaks_in_document(200, "{");
+    engine.hangs_after(&["half"]);
+    assert_eq!(server.get("/props?model=m", "").await.json(), router);
+    assert_eq!(server.get("/props?model=m", "").await.json(), router);
+    assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raw_path_that_does_not_stream_has_a_status_whatever_its_body_says() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    pool.takes(Duration::from_secs(12));
+    for (path, streams) in [("/m/m/tokenize", false), ("/m/m/v1/embeddings", false), ("/m/m/completion", true)] {
+        let model = if path.ends_with("embeddings") { path.replace("/m/m/", "/m/vectors/") } else { path.to_owned() };
+        engine.json(200, "{\"whole\":1}");
+        let reply = server.post(&model, "", &json!({"stream":true})).await;
+        assert_eq!((reply.status, reply.body.starts_with(": loading")), (200, streams), "{path} {reply:?}");
+        assert!(streams || reply.json() == json!({"whole":1}), "{path} {reply:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_document_without_end_behind_a_commit_is_told_by_its_beginning() {
+    let engine = Engine::start();
+    let pool = Pool::of(&engine);
+    let server = Server::start(&pool, |_| {}).await;
+    pool.takes(Duration::from_secs(2));
+    let long = "x".repeat(1 << 20);
+    for (path, frame) in STREAMING {
+        engine.json(503, &format!("{{\"error\":{{\"message\":\"{long}\"}}}}"));
+        let headers = format!("{ASK}x-motorpool-loading: 1\r\n");
+        let reply = server.post(path, &headers, &json!({"model":"m","stream":true})).await;
+        assert!(reply.status == 200 && reply.body.len() < 10_000, "{path} {}", reply.body.len());
+        assert_told(path, &last_event(&reply.body, frame), (503, "engine_error", 0));
+    }
 }
 
 #[tokio::test]

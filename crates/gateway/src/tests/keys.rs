@@ -10,7 +10,7 @@ use crate::{
 };
 use motorpool_catalog::{Config, OnDisconnect};
 use motorpool_pool::{Refusal, StartFault};
-use motorpool_vocab::FailureClass;
+use motorpool_vocab::{FailureClass, StopReason};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -169,6 +169,15 @@ async fn a_key_for_some_models_sees_and_uses_no_others() {
     assert!(nameless.0 == 400 && nameless.2.contains("there are: org/m\""), "{}", nameless.2);
     let two = told(CHAT, "x-motorpool-model: vectors\r\n", json!({"model": "org/m"})).await;
     assert_eq!((two.0, two.1.as_str()), (404, "model_not_found"), "{}", two.2);
+    // Nor does a name in a body that an engine's own path takes tell which are there.
+    for name in ["m", "alias", "vectors", "none"] {
+        house.engine.json(200, "{}");
+        let (status, _, body) = told("/m/org/m/completion", "", json!({"model": name})).await;
+        assert_eq!((status, body.as_str()), (200, "{}"), "{name}");
+        let by_header = told("/m/org/m/completion", &format!("x-motorpool-model: {name}\r\n"), json!({})).await;
+        assert_eq!((by_header.0, by_header.1.as_str()), (404, "model_not_found"), "{name}");
+        assert!(!by_header.2.contains("org/m"), "{name}: {}", by_header.2);
+    }
     let list = house.server.get("/v1/models", &shown).await.json();
     assert_eq!(
         list["data"].as_array().map(|rows| rows.iter().map(|row| row["id"].clone()).collect()),
@@ -205,6 +214,22 @@ async fn only_who_may_look_into_the_pool_is_told_what_happens_there() {
             assert_eq!(reply.status, status, "{key} {path}: {reply:?}");
             assert!(reply.body.contains("model-missing"), "the class: {key} {path}: {reply:?}");
             assert_eq!(reply.body.contains("/secret"), sees, "{key} {path}: {reply:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_happens_to_an_engine_inside_a_reply_is_told_no_more_of_than_before_it() {
+    let keys = [("i", of("i", &[Scope::Inference])), ("r", of("r", &[Scope::Inference, Scope::Read]))];
+    let house = House::with(&keys).await;
+    house.pool.stops(StopReason::MemoryPressure);
+    let stream = json!({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": true});
+    for (key, sees) in [("i", false), ("r", true)] {
+        for path in [CHAT, "/v1/messages", "/api/chat"] {
+            house.engine.breaks_after(&[&delta("a")]);
+            let reply = house.server.post(path, &bearer(key), &stream).await;
+            assert!(reply.status == 200 && reply.body.contains("was stopped"), "{key} {path}: {reply:?}");
+            assert_eq!(reply.body.contains("memory"), sees, "{key} {path}: {reply:?}");
         }
     }
 }
@@ -449,4 +474,29 @@ async fn the_page_needs_no_key_and_what_it_shows_does() {
     ] {
         assert_eq!(house.get(path, headers).await, status, "{path} {headers}");
     }
+}
+
+#[tokio::test]
+async fn a_page_whose_origin_is_allowed_reads_why_it_was_refused_and_no_other_does() {
+    let slow = KeyRecord { per_minute: Some(1), ..of("slow", &[Scope::Inference]) };
+    let house = House::with(&[("mp_slow", slow), ("mp_r", of("r", &[Scope::Read]))]).await;
+    let page = "origin: http://localhost:3000\r\n";
+    let evil = "origin: https://evil.example\r\n";
+    assert_eq!(house.chat(&bearer("mp_slow")).await.0, 200);
+    for (origin, key, status, reads) in [
+        (page, "mp_wrong", 401, true),
+        (page, "mp_r", 403, true),
+        (page, "mp_slow", 429, true),
+        (evil, "mp_wrong", 403, false),
+        (evil, "mp_slow", 403, false),
+    ] {
+        let reply = house.server.post(CHAT, &format!("{origin}{}", bearer(key)), &ask()).await;
+        assert_eq!(reply.status, status, "{origin}{key} {reply:?}");
+        let allowed = reply.head.contains("access-control-allow-origin: http://localhost:3000\r\n");
+        let exposed = "access-control-expose-headers: retry-after, x-motorpool-code, x-should-retry, x-request-id";
+        assert_eq!((allowed, reply.head.contains(exposed)), (reads, reads), "{origin}{key} {reply:?}");
+        assert_eq!(reply.head.contains("access-control-"), reads, "{origin}{key} {reply:?}");
+    }
+    let unasked = house.server.get("/api/motorpool/v1/status", page).await;
+    assert!(unasked.status == 403 && !unasked.head.contains("access-control-"), "{unasked:?}");
 }

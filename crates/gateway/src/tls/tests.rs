@@ -166,6 +166,39 @@ async fn who_does_not_finish_its_handshake_is_gone_after_ten_seconds_and_its_pla
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_encrypted_and_nobody_reads_is_not_waited_for_longer_than_anything_else() {
+    let files = Files::new();
+    let config = files.open().expect("usable").read().config.clone();
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let minute = Duration::from_mins(1);
+    let name = ServerName::try_from("localhost").expect("a name");
+    let client = files.client(&[]);
+    let (server, client) =
+        tokio::join!(TlsAcceptor::from(config).accept(Stalling::new(ours, minute)), client.connect(name, theirs));
+    let (mut server, mut client) = (server.expect("it goes on"), client.expect("trusted"));
+    // The encrypting layer has room for all of it.
+    let text = [7; 8192];
+    let (written, read) = tokio::join!(
+        async {
+            server.write_all(&text).await?;
+            server.flush().await
+        },
+        async {
+            let mut read = [0; 8192];
+            client.read_exact(&mut read).await.map(|_| read)
+        }
+    );
+    written.expect("it reads");
+    assert_eq!(read.expect("it was sent"), text);
+    server.write_all(&text).await.expect("there is room");
+    let began = tokio::time::Instant::now();
+    let stalled = tokio::time::timeout(minute * 2, server.flush()).await.expect("it ends").expect_err("nobody reads");
+    assert_eq!((stalled.kind(), began.elapsed().as_secs()), (io::ErrorKind::TimedOut, 60));
+    let closed = tokio::time::timeout(minute * 2, server.shutdown()).await.expect("it ends");
+    assert_eq!(closed.expect_err("nobody reads").kind(), io::ErrorKind::TimedOut);
+}
+
 fn look(certificates: &Certificates) -> Arc<ServerConfig> {
     certificates.look();
     Arc::clone(&certificates.read().config)

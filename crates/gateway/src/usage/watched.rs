@@ -2,7 +2,7 @@
 use super::Recorder;
 use crate::body::{BodyError, ReplyBody, boxed};
 use bytes::Bytes;
-use http::Response;
+use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use std::{
     pin::Pin,
@@ -22,7 +22,8 @@ pub(crate) fn watched<H: Send + Unpin + 'static>(
     recorder: Recorder,
     held: H,
 ) -> Response<ReplyBody> {
-    if reply.body().is_end_stream() {
+    // Behind a 101 another reply begins, which has an end of its own.
+    if reply.body().is_end_stream() && reply.status() != StatusCode::SWITCHING_PROTOCOLS {
         recorder.finished();
     }
     reply.map(|body| boxed(Watched { body, recorder, _held: held }))

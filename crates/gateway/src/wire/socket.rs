@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf, Ready},
     net::{TcpStream, UnixStream},
 };
 
@@ -25,6 +25,9 @@ const LEFT: Interest = Interest::PRIORITY;
 const LEFT: Interest = Interest::READABLE;
 /// Where bytes wake, it is looked again behind them so often.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// What a client still sends behind its last answer is taken for so long, and so much of it.
+const FAREWELL_WITHIN: Duration = Duration::from_secs(2);
+const FAREWELL_BYTES: u64 = 16 << 20;
 
 /// One connection of a client's.
 #[derive(Clone, Debug)]
@@ -64,6 +67,18 @@ impl Socket {
         while !self.ready().await.is_ok_and(Ready::is_read_closed) {
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Says that nothing more comes, and takes what the client still sends until it closes. What it has not sent yet when the
+    /// last of us lets go would be answered by a reset, and that may cost it the answer which lies unread on its side.
+    pub(crate) async fn part(mut self) {
+        if AsyncWriteExt::shutdown(&mut self).await.is_err() {
+            return;
+        }
+        let mut rest = self.take(FAREWELL_BYTES);
+        let mut nowhere = tokio::io::sink();
+        let taken = tokio::io::copy(&mut rest, &mut nowhere);
+        let _ = tokio::time::timeout(FAREWELL_WITHIN, taken).await;
     }
 
     async fn ready(&self) -> io::Result<Ready> {
