@@ -3,13 +3,13 @@
 use crate::{
     common::Common,
     error::ServerError,
-    server::{Load, Loaded, Server},
+    server::{Load, Loaded, Look, Server, Whose},
     target::Target,
 };
 use motorpool_residency::{
-    After, By, Carry, Decided, Ending, Failure, Happened, Listing, Mutation, MutationKind, Owner, Resident, Seen, Step,
-    Used,
+    After, By, Carry, Decided, Ending, Failure, Happened, Listing, Resident, Seen, Stays, Step, Used,
 };
+use motorpool_vocab::TargetKey;
 use std::sync::Arc;
 
 /// One target's server, with what we know together.
@@ -58,7 +58,7 @@ pub(crate) enum Loader {
 impl Host {
     /// Performs all steps that are ours, and answers with the first that is not: the load by the request, or the end.
     pub(crate) async fn carry_out(&self, wanted: &mut Wanted, mut under: Under, loader: Loader) -> Under {
-        self.common.distrust(self.server.key());
+        self.common.distrust(self.key());
         loop {
             let happened = match &under.step {
                 Step::Done(_) => return under,
@@ -66,7 +66,7 @@ impl Host {
                 Step::Evict(victim) => self.evict(victim).await,
                 Step::Load => self.load(wanted).await,
                 Step::Restore(gone) => self.restore(gone).await,
-                Step::Confirm => Happened::Well(self.server.list().await.ok()),
+                Step::Confirm => Happened::Well(self.list().await.ok()),
             };
             self.report(&mut under, happened);
         }
@@ -81,81 +81,104 @@ impl Host {
 
     /// The wanted model is there: for a while nobody needs to look.
     pub(crate) fn trust(&self, wanted: &Wanted) {
-        self.common.trust(self.server.key(), wanted, Decided::Resident);
+        self.common.trust(self.key(), wanted, Decided::Resident);
     }
 
-    /// Gives back what nobody used for a while. What cannot be unloaded stays: it goes by its own time.
-    pub(crate) async fn release(&self, stragglers: &[Resident]) {
-        self.common.distrust(self.server.key());
-        for straggler in stragglers {
-            let model = &straggler.seen.id;
-            let Ok(listing) = self.server.list().await else { continue };
-            if self.may_go(model, &listing) && self.server.unload(model).await.is_ok() {
-                self.common.forget(self.server.key(), model);
-                self.common.tell_change(&self.target, Mutation { kind: MutationKind::Evict, model: model.clone() });
-            }
+    /// Which server it is.
+    pub(crate) fn key(&self) -> &TargetKey {
+        self.server.key()
+    }
+
+    /// What it has: what was ours and is not there any more is forgotten. One that does not tell what is resident says
+    /// nothing of what is ours.
+    pub(crate) async fn look(&self) -> Result<Look, ServerError> {
+        let asked = self.common.stamp();
+        let look = self.server.look().await?;
+        if look.tells_residents() {
+            self.common.observe((&self.target, self.key()), (asked, &look.listing));
         }
+        Ok(look)
+    }
+
+    /// The same, without what only a decision needs; an error where the server does not tell what is resident.
+    pub(crate) async fn list(&self) -> Result<Listing, ServerError> {
+        let look = self.look().await?;
+        if look.tells_residents() { Ok(look.listing) } else { Err(ServerError::Plain) }
     }
 
     /// Looks once more: since the decision a request may have begun to use it, or others may have loaded it anew.
     async fn evict(&self, victim: &Resident) -> Happened {
         let model = &victim.seen.id;
-        let evicted = match self.server.list().await {
-            Ok(listing) if !self.may_go(model, &listing) => return Happened::Spared(listing),
-            Ok(_) => self.server.unload(model).await,
-            Err(why) => Err(why),
+        let listing = match self.list().await {
+            Ok(listing) => listing,
+            Err(why) => return Happened::Badly(why.failure(), None),
         };
-        match evicted {
-            Ok(()) => {
-                self.common.forget(self.server.key(), model);
-                Happened::Well(None)
-            }
-            Err(why) => Happened::Badly(why.failure(), self.server.list().await.ok()),
+        let seen = listing.residents().find(|seen| seen.id == *model);
+        let _going = match seen.map_or(Err(Stays::NotOurs), |seen| self.common.go(self.key(), seen)) {
+            Ok(going) => going,
+            Err(why) => return Happened::Spared(why, listing),
+        };
+        let Err(why) = self.server.unload(model).await else {
+            self.common.forget(self.key(), model);
+            return Happened::Well(None);
+        };
+        let after = self.list().await.ok();
+        if after.as_ref().is_some_and(|listing| !listing.holds(model)) {
+            self.common.forget(self.key(), model);
         }
-    }
-
-    /// Whether the resident `model` of `listing` is ours, and no request uses it.
-    fn may_go(&self, model: &str, listing: &Listing) -> bool {
-        self.common.observe((&self.target, self.server.key()), listing);
-        listing.residents().find(|seen| seen.id == model).is_some_and(|seen| self.is_idle_and_ours(seen))
+        Happened::Badly(why.failure(), after)
     }
 
     pub(crate) fn is_idle_and_ours(&self, seen: &Seen) -> bool {
-        let (own, key) = (self.common.own(), self.server.key());
+        let (own, key) = (self.common.own(), self.key());
         own.book.owned(key, seen).is_some() && matches!(own.book.used(key, seen), Used::Idle(_))
     }
 
     async fn load(&self, wanted: &mut Wanted) -> Happened {
-        let before = self.server.list().await.ok();
-        let loaded = self.server.load(Load { model: &wanted.wire, context: wanted.context }).await;
-        if let Ok(Loaded { instance: Some(instance), .. }) = &loaded {
-            wanted.wire.clone_from(instance);
-        }
-        let happened = self.loaded(&wanted.wire, (before, loaded)).await;
+        let load = Load { model: &wanted.wire, context: wanted.context };
+        let (name, happened) = self.bring(load, Some(By::Us)).await;
+        wanted.wire = name;
         if let Happened::Well(Some(listing)) = &happened {
             wanted.loaded_with = self.server.loaded_with(listing.find(&wanted.wire));
         }
         happened
     }
 
+    /// What was ours is ours again; what others had loaded stays theirs.
     async fn restore(&self, gone: &Resident) -> Happened {
-        let before = self.server.list().await.ok();
-        let loaded = self.server.restore(gone).await;
-        let named = loaded.as_ref().ok().and_then(|loaded| loaded.instance.clone());
-        let name = named.unwrap_or_else(|| gone.seen.id.clone());
-        self.loaded(&name, (before, loaded)).await
+        self.bring(self.server.again(gone), gone.by()).await.1
     }
 
-    /// What is resident after our load of `name` and was not before is ours.
-    async fn loaded(&self, name: &str, (before, loaded): (After, Result<Loaded, ServerError>)) -> Happened {
+    /// Loads for `by`, and answers with what it is called then. From the first moment on somebody who leaves knows of it.
+    async fn bring(&self, load: Load<'_>, by: Option<By>) -> (String, Happened) {
+        let coming = (self.key(), load.model);
+        let before = self.list().await.ok();
+        let is_new = before.as_ref().is_some_and(|listing| !listing.holds(load.model));
+        if let Some(by) = by.filter(|_| is_new) {
+            self.common.come(coming, by);
+        }
+        let loaded = self.server.load(load, &|seen| self.common.coming_as(coming, seen)).await;
+        let named = loaded.as_ref().ok().and_then(|loaded| loaded.instance.clone());
+        let name = named.unwrap_or_else(|| load.model.to_owned());
+        let happened = self.loaded((&name, by), (before, loaded)).await;
+        self.common.came(coming);
+        (name, happened)
+    }
+
+    /// What is resident after our load of `name` and was not before is `by`'s.
+    async fn loaded(
+        &self,
+        (name, by): (&str, Option<By>),
+        (before, loaded): (After, Result<Loaded, ServerError>),
+    ) -> Happened {
         let was_there = before.is_none_or(|listing| listing.holds(name));
         if matches!(loaded, Err(ServerError::Stalled(_))) && !was_there {
             // It would hold the place that what went for it needs.
             drop(self.server.unload(name).await);
         }
-        let after = self.server.list().await.ok();
-        let owner = match loaded {
-            Ok(loaded) => loaded.owner,
+        let after = self.list().await.ok();
+        let whose = match loaded {
+            Ok(loaded) => loaded.whose,
             Err(why) => return Happened::Badly(why.failure(), after),
         };
         let seen = after.as_ref().and_then(|listing| listing.residents().find(|seen| seen.is_called(name)));
@@ -163,8 +186,8 @@ impl Host {
             let why = "the server loaded the model, and has it no more".to_owned();
             return Happened::Badly(Failure::Other(why), after);
         }
-        if let Some(seen) = seen.filter(|_| owner == Owner::Ours && !was_there) {
-            self.common.take(self.server.key(), seen, By::Us);
+        if let (Some(seen), Some(by), Whose::Ours, false) = (seen, by, whose, was_there) {
+            self.common.take(self.key(), seen, by);
             // Before anybody is told that it is there: a crash from then on must not lose whose it is.
             self.common.written().await;
         }
@@ -173,6 +196,10 @@ impl Host {
 }
 
 impl Under {
+    pub(crate) fn begin((carry, step): (Carry, Step)) -> Self {
+        Self { carry, step }
+    }
+
     /// How it ended, if it did.
     pub(crate) fn ending(&self) -> Option<Ending> {
         match &self.step {

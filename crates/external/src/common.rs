@@ -8,7 +8,9 @@ use crate::{
     journal::Journal,
     target::{News, Setting, Target, Told},
 };
-use motorpool_residency::{Book, By, Decided, Kind, Listing, Mutation, Notice, Owned, Repeats, Seen, Trusted};
+use motorpool_residency::{
+    Book, By, Decided, Kind, Listing, Mutation, Notice, Owned, Phase, Repeats, Seen, Stamp, Stays, Trusted, Used,
+};
 use motorpool_vocab::TargetKey;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,7 +18,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinHandle},
+};
 
 /// What they know together.
 pub(crate) struct Common {
@@ -38,6 +43,24 @@ pub(crate) struct Own {
     left: Vec<Owned>,
     /// Each LM Studio's target, and the instances that it was last seen with.
     seen: HashMap<TargetKey, (String, Vec<String>)>,
+    /// Tasks that change a server, until they end.
+    changes: Vec<(TargetKey, AbortHandle)>,
+    /// Models whose time on Ollama is set as soon as the lock is free.
+    kept: BTreeSet<(TargetKey, String)>,
+}
+
+/// A resident that is being unloaded: nobody of us relies on it until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Going {
+    common: Arc<Common>,
+    key: TargetKey,
+    model: String,
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.common.own().book.went(&self.key, &self.model);
+    }
 }
 
 impl std::fmt::Debug for Common {
@@ -83,6 +106,9 @@ impl Common {
     /// What `model` is called there and loaded with, if what was decided about it still holds.
     pub(crate) fn trusted(&self, key: &TargetKey, model: &str) -> Option<(String, Option<u32>)> {
         let own = self.own();
+        if own.book.is_going(key, model) {
+            return None;
+        }
         own.trusted.get((self.setting.now)(), key, model)?;
         Some(own.wires.get(key).cloned().unwrap_or_else(|| (model.to_owned(), None)))
     }
@@ -99,10 +125,16 @@ impl Common {
         self.own().trusted.forget(key);
     }
 
-    /// What the server has: some of what was ours is gone, some of what an earlier run left is taken over.
-    pub(crate) fn observe(&self, (target, key): (&Target, &TargetKey), listing: &Listing) {
+    /// The present, for a listing that is asked for now.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.own().book.stamp()
+    }
+
+    /// What the server had when it was `asked`: some of what was ours is gone, some of what an earlier run left is taken
+    /// over.
+    pub(crate) fn observe(&self, (target, key): (&Target, &TargetKey), (asked, listing): (Stamp, &Listing)) {
         let mut own = self.own();
-        own.book.observe(key, listing);
+        own.book.observe((key, asked), listing);
         let (of_it, others): (Vec<Owned>, Vec<Owned>) =
             std::mem::take(&mut own.left).into_iter().partition(|owned| owned.key == *key);
         own.left = others;
@@ -130,6 +162,68 @@ impl Common {
         let mut own = self.own();
         own.book.own(Owned { key: key.clone(), model, instance, since, by });
         own.write(&self.journal);
+    }
+
+    /// The resident `seen` goes now, unless a request of ours uses it or it is not ours.
+    pub(crate) fn go(self: &Arc<Self>, key: &TargetKey, seen: &Seen) -> Result<Going, Stays> {
+        self.own().book.go(key, seen)?;
+        Ok(Going { common: Arc::clone(self), key: key.clone(), model: seen.id.clone() })
+    }
+
+    /// Whether what is called `model` is being unloaded by us.
+    pub(crate) fn is_going(&self, key: &TargetKey, model: &str) -> bool {
+        self.own().book.is_going(key, model)
+    }
+
+    /// We ask for a load of what is not there. Nothing is written down before its server shows which one it is.
+    pub(crate) fn come(&self, (key, model): (&TargetKey, &str), by: By) {
+        let (model, since) = (model.to_owned(), calendar_seconds());
+        self.own().book.come(Owned { key: key.clone(), model, instance: None, since, by });
+    }
+
+    /// The load under way is `seen`: from now on a crash does not lose whose it is.
+    pub(crate) fn coming_as(&self, (key, model): (&TargetKey, &str), seen: &Seen) {
+        self.change(|book| book.coming_as(key, model, seen));
+    }
+
+    /// The load ended, well or not.
+    pub(crate) fn came(&self, (key, model): (&TargetKey, &str)) {
+        let mut own = self.own();
+        if own.book.came(key, model).is_some_and(|owned| owned.instance.is_some()) {
+            own.write(&self.journal);
+        }
+    }
+
+    /// Has a task change the server `key`: to its end, whatever becomes of who waits for it, but for our own end.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        key: &TargetKey,
+        change: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let task = tokio::spawn(change);
+        let mut own = self.own();
+        own.changes.retain(|(_, change)| !change.is_finished());
+        own.changes.push((key.clone(), task.abort_handle()));
+        task
+    }
+
+    /// Breaks off what changes the server `key`; its lock comes free with it.
+    pub(crate) fn break_off(&self, key: &TargetKey) {
+        let mut own = self.own();
+        own.changes.iter().filter(|(at, _)| at == key).for_each(|(_, change)| change.abort());
+        own.changes.retain(|(at, _)| at != key);
+    }
+
+    /// Whether it is on whoever asks to set the time of `model`: nobody does already, and nobody uses it, who would.
+    pub(crate) fn begin_keeping(&self, key: &TargetKey, model: &str) -> bool {
+        let mut own = self.own();
+        let is_idle = own.book.used(key, &Seen::new(model, Phase::Loaded)) != Used::InUse;
+        is_idle && own.kept.insert((key.clone(), model.to_owned()))
+    }
+
+    /// Who comes from now on sets it again.
+    pub(crate) fn end_keeping(&self, key: &TargetKey, model: &str) {
+        self.own().kept.remove(&(key.clone(), model.to_owned()));
     }
 
     /// Changes what is ours.
@@ -184,6 +278,8 @@ impl Own {
     /// A server that was not listed yet keeps what was written down of it. The file is as the last change has it, as each
     /// comes here with what is ours locked.
     fn write(&self, journal: &Arc<Journal>) {
-        journal.want(self.book.entries().chain(&self.left));
+        // A load that its server shows nothing of yet would prove nothing at the next start.
+        let coming = self.book.coming().filter(|owned| owned.instance.is_some());
+        journal.want(self.book.entries().chain(coming).chain(&self.left));
     }
 }

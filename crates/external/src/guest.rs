@@ -21,12 +21,15 @@ use crate::{
 };
 use motorpool_residency::{
     Action, Adoption, By, Capacity, Carry, Catalogue, Decided, Decline, Detail, Ending, Facts, Failure, Keep, Kind,
-    Lifecycle, Notice, NoticeKind, Owned, Owner, Plan, Protection, Resident, Resolution, assess, clamp_context, decide,
+    Lifecycle, Notice, NoticeKind, Owned, Plan, Protection, Resident, Resolution, Seen, assess, clamp_context, decide,
     protection, resolve,
 };
 use motorpool_vocab::TargetKey;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
+
+/// How often it is decided about one request, when what was to go becomes somebody else's each time.
+const MAX_DECISIONS: u32 = 3;
 
 /// Why a request is not sent.
 #[derive(Debug, thiserror::Error)]
@@ -160,24 +163,16 @@ impl Guest {
 
     /// What would become of a request for `model` now. Nothing is changed and nobody told.
     pub async fn plan(&self, model: &str) -> Result<Plan, Refusal> {
-        let look = self.host.server.look().await?;
+        let look = self.host.look().await?;
         Ok(decide(&self.case((model, None), &look).await?.facts))
     }
 
     /// What it holds.
     pub async fn look(&self) -> Result<View, ServerError> {
-        let look = self.host.server.look().await?;
+        let look = self.host.look().await?;
         let capacity = self.host.server.capacity().await;
-        self.observe(&look);
         let residents = assess(&look.listing, self.key(), &self.host.common.own().book, &self.target().protected);
         Ok(View { residents, capacity, autoload: self.host.server.autoload() })
-    }
-
-    /// One that does not tell what is resident says nothing of what is ours.
-    fn observe(&self, look: &Look) {
-        if look.tells_residents() {
-            self.host.common.observe((self.target(), self.key()), &look.listing);
-        }
     }
 
     /// What it offers, loaded or not.
@@ -202,9 +197,14 @@ impl Guest {
     }
 
     /// What a helper process of ours loaded here is ours from now on, and written down: protected, and released when we
-    /// exit.
+    /// exit. Only the very load that is resident now: refused when none is, or another one than the helper's.
     pub async fn adopt(&self, report: &Report) -> Adoption {
-        let (model, instance) = (report.model.clone(), report.instance.clone());
+        let Ok(listing) = self.host.list().await else { return Adoption::Refused };
+        let is_it = |seen: &&Seen| {
+            seen.is_called(&report.model) && (report.instance.is_none() || report.instance == seen.instance)
+        };
+        let Some(seen) = listing.residents().find(is_it) else { return Adoption::Refused };
+        let (model, instance) = (seen.id.clone(), seen.instance.clone());
         let owned = Owned { key: self.key().clone(), model, instance, since: calendar_seconds(), by: By::Worker };
         let known = [self.key().clone()];
         let adoption = self.host.common.change(|book| book.adopt(owned, &known));
@@ -222,8 +222,18 @@ impl Guest {
         Some(Settled { wanted: Wanted { loaded_with, ..Wanted::new(model, wire) }, under: None })
     }
 
-    /// Decides, and does what was decided.
-    pub(crate) async fn settle(&self, (model, context): (&str, Option<u32>)) -> Result<Settled, Refusal> {
+    /// Decides, and does what was decided; again when what was to go became somebody else's meanwhile.
+    pub(crate) async fn settle(&self, asked: (&str, Option<u32>)) -> Result<Settled, Refusal> {
+        for _ in 1..MAX_DECISIONS {
+            match self.settle_once(asked).await {
+                Err(Refusal::Failed(Failure::Changed(_))) => {}
+                settled => return settled,
+            }
+        }
+        self.settle_once(asked).await
+    }
+
+    async fn settle_once(&self, (model, context): (&str, Option<u32>)) -> Result<Settled, Refusal> {
         if let Some(settled) = self.trusted(model) {
             return Ok(settled);
         }
@@ -231,6 +241,8 @@ impl Guest {
         let mut lock = None;
         let mut is_needed = is_managed && self.target().kind == Kind::Router;
         loop {
+            // What we are unloading is there no more, whatever a listing still says: whoever unloads holds the lock.
+            is_needed |= lock.is_none() && self.is_going(model);
             if is_needed {
                 match self.lock().await {
                     Ok(taken) => lock = Some(taken),
@@ -241,10 +253,11 @@ impl Guest {
                 }
             }
             // Without a listing nothing is changed, and nothing is trusted.
-            let Ok(seen) = self.host.server.look().await else { return Ok(Settled::at(model, model.to_owned())) };
+            let Ok(seen) = self.host.look().await else { return Ok(Settled::at(model, model.to_owned())) };
             let case = self.case((model, context), &seen).await?;
             let plan = decide(&case.facts);
-            is_needed = lock.is_none() && case.loader == Loader::Us && changes(&plan.action);
+            is_needed =
+                lock.is_none() && (case.loader == Loader::Us && changes(&plan.action) || self.keeps(&case, &plan));
             if !is_needed {
                 plan.notices.into_iter().for_each(|notice| self.host.common.tell(self.target(), notice));
                 return self.act(case, plan.action, lock).await;
@@ -252,12 +265,39 @@ impl Guest {
         }
     }
 
-    /// Whoever holds the lock changes something; what is there by a plain look can be used all the same.
+    fn is_going(&self, model: &str) -> bool {
+        self.host.common.is_going(self.key(), model)
+    }
+
+    /// Whether our time is to be set there.
+    fn keeps(&self, case: &Case, plan: &Plan) -> bool {
+        plan.action == Action::Resident && self.host.server.is_kept_by_use() && case.is_ours()
+    }
+
+    /// Whoever holds the lock changes something; what is there by a plain look, and stays, can be used all the same.
     async fn without_lock(&self, model: &str, busy: LockError) -> Result<Settled, Refusal> {
-        let Ok(look) = self.host.server.look().await else { return Err(busy.into()) };
+        let Ok(look) = self.host.look().await else { return Err(busy.into()) };
         let wanted = self.case((model, None), &look).await?.wanted;
         let is_ready = look.listing.find(&wanted.wire).is_some_and(|seen| seen.phase.is_ready());
-        if is_ready { Ok(Settled { wanted, under: None }) } else { Err(busy.into()) }
+        if is_ready && !self.is_going(&wanted.wire) { Ok(Settled { wanted, under: None }) } else { Err(busy.into()) }
+    }
+
+    /// What holds now for a load that a request was to bring about, after a wait: the model is there, or what else may
+    /// make room for it.
+    pub(crate) async fn settle_anew(&self, asked: (&str, Option<u32>)) -> Result<Option<Settled>, Refusal> {
+        let Ok(look) = self.host.look().await else { return Ok(None) };
+        let case = self.case(asked, &look).await?;
+        match decide(&case.facts).action {
+            Action::Resident => {
+                self.host.trust(&case.wanted);
+                Ok(Some(Settled { wanted: case.wanted, under: None }))
+            }
+            Action::Delegate { fallback, .. } => {
+                let under = Under::begin(Carry::delegate(&case.wanted.wire, Vec::new(), case.going(fallback)));
+                Ok(Some(Settled { wanted: case.wanted, under: Some(under) }))
+            }
+            _ => Ok(None),
+        }
     }
 
     async fn case(&self, (model, context): (&str, Option<u32>), look: &Look) -> Result<Case, Refusal> {
@@ -275,7 +315,6 @@ impl Guest {
         };
         let peers = elsewhere.into_iter().filter(|(_, seen)| seen.contains(&wire)).map(|(id, _)| id).collect();
         let capacity = host.server.capacity().await;
-        self.observe(look);
         let found = look.listing.find(&wire);
         let set = &self.target().protected;
         let facts = Facts {
@@ -307,8 +346,7 @@ impl Guest {
             }
             Action::Resident => {
                 self.tell_peers(&case);
-                let is_it = |one: &Resident| one.owner == Owner::Ours && one.seen.is_called(&case.wanted.wire);
-                if case.facts.residents.iter().any(is_it) {
+                if lock.is_some() && case.is_ours() {
                     host.server.keep((&case.wanted.wire, case.wanted.loaded_with)).await;
                 }
                 host.trust(&case.wanted);
@@ -322,30 +360,23 @@ impl Guest {
                 host.trust(&case.wanted);
             }
             Action::Load { evict } => {
-                let (carry, step) = Carry::load(&case.wanted.wire, evict, &case.facts.residents);
-                return self.in_own_task(case.wanted, (Vec::new(), Under { carry, step }), lock).await;
+                let under = Under::begin(Carry::load(&case.wanted.wire, evict, &case.facts.residents));
+                return self.in_own_task(case.wanted, under, lock).await;
             }
             Action::Delegate { release, fallback } => {
                 host.common.distrust(self.key());
                 if !release.is_empty() && !host.server.offers(&case.wanted.wire).await? {
                     return Err(Decline::NoSuchModel.into());
                 }
-                // Who cannot unload makes no room.
-                let fallback = if case.unloads == Unloads::Yes { fallback } else { Vec::new() };
-                let (carry, step) = Carry::delegate(&case.wanted.wire, fallback);
-                let under = Under { carry, step };
+                let under = Under::begin(Carry::delegate(&case.wanted.wire, release, case.going(fallback)));
                 if case.loader == Loader::Request {
                     return Ok(Settled { wanted: case.wanted, under: Some(under) });
                 }
                 let wanted = self.clamped(case);
-                return self.in_own_task(wanted, (release, under), lock).await;
+                return self.in_own_task(wanted, under, lock).await;
             }
         }
         Ok(Settled { wanted: case.wanted, under: None })
-    }
-
-    pub(crate) fn is_ours(&self, model: &str) -> bool {
-        self.owned().iter().any(|owned| owned.model == model)
     }
 
     /// The same instance on another host: whoever sees a request there may wonder.
@@ -382,12 +413,11 @@ impl Guest {
     async fn in_own_task(
         &self,
         mut wanted: Wanted,
-        (release, under): (Vec<Resident>, Under),
+        under: Under,
         lock: Option<TargetLock>,
     ) -> Result<Settled, Refusal> {
         let host = Arc::clone(&self.host);
-        let task = tokio::spawn(async move {
-            host.release(&release).await;
+        let task = self.host.common.spawn(self.key(), async move {
             let under = host.carry_out(&mut wanted, under, Loader::Us).await;
             let ending = under.ending();
             if ending == Some(Ending::Loaded) {
@@ -398,9 +428,22 @@ impl Guest {
         });
         match task.await {
             Ok((wanted, Some(Ending::Loaded))) => Ok(Settled { wanted, under: None }),
+            Ok((_, Some(Ending::Failed(Failure::InUse(model))))) => Err(Refusal::InUse(vec![model])),
             Ok((_, Some(Ending::Failed(why)))) => Err(why.into()),
             Ok((_, None)) | Err(_) => Err(Refusal::BrokeOff),
         }
+    }
+}
+
+impl Case {
+    /// Who cannot unload makes no room.
+    fn going(&self, fallback: Vec<Resident>) -> Vec<Resident> {
+        if self.unloads == Unloads::Yes { fallback } else { Vec::new() }
+    }
+
+    /// Whether what is wanted is there, and ours.
+    fn is_ours(&self) -> bool {
+        self.facts.residents.iter().any(|one| one.is_ours() && one.seen.is_called(&self.wanted.wire))
     }
 }
 

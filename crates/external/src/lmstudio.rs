@@ -68,26 +68,33 @@ impl Tier {
             let named = if self == Self::V1 { row.get("key") } else { row.get("id") };
             let Some(key) = named.and_then(Value::as_str) else { continue };
             let instances = self.instances(row, key);
-            let most = row.get("max_context_length").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
-            let rows = instances.iter().map(|instance| loaded(instance, key));
+            let most = tokens(row.get("max_context_length"));
+            let rows = instances.iter().map(|(instance, context)| Seen { context: *context, ..loaded(instance, key) });
             let absent = instances.is_empty().then(|| Seen::new(key, Phase::Absent));
             found.listing.rows.extend(rows.chain(absent).map(|seen| Seen { max_context: most, ..seen }));
+            let instances = instances.into_iter().map(|(instance, _)| instance).collect();
             found.variants.push(Variant { key: key.to_owned(), instances });
         }
         Some(found)
     }
 
-    fn instances(self, row: &Value, key: &str) -> Vec<String> {
+    /// The loaded ones, and the context of each.
+    fn instances(self, row: &Value, key: &str) -> Vec<(String, Option<u32>)> {
         let of = |field: &str| row.get(field);
         match self {
             Self::V1 => {
                 let all = of("loaded_instances").and_then(Value::as_array).into_iter().flatten();
-                all.filter_map(|one| one.get("id")?.as_str().map(str::to_owned)).collect()
+                let context = |one: &Value| tokens(one.get("config").and_then(|config| config.get("context_length")));
+                all.filter_map(|one| Some((one.get("id")?.as_str()?.to_owned(), context(one)))).collect()
             }
-            Self::V0 if of("state").and_then(Value::as_str) == Some("loaded") => vec![key.to_owned()],
+            Self::V0 if of("state").and_then(Value::as_str) == Some("loaded") => vec![(key.to_owned(), None)],
             Self::V0 | Self::OpenAi => Vec::new(),
         }
     }
+}
+
+fn tokens(value: Option<&Value>) -> Option<u32> {
+    value.and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok())
 }
 
 fn loaded(instance: &str, key: &str) -> Seen {
@@ -129,7 +136,7 @@ impl LmStudio {
 
     /// Tokens of context that a load is configured to ask for.
     pub(crate) fn context(&self) -> Option<u32> {
-        self.load.get("context_length").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok())
+        tokens(self.load.get("context_length"))
     }
 
     /// Loads `key` with the configured settings, but `context` tokens where that is given; answers with the instance,
@@ -188,14 +195,15 @@ mod tests {
     #[test]
     fn each_tier_is_read_by_its_own_array() {
         let v1 = json!({"models": [
-            {"key": "a", "loaded_instances": [{"id": "a"}, {"id": "a:2"}, {}], "max_context_length": 9},
+            {"key": "a", "loaded_instances": [{"id": "a"}, {"id": "a:2", "config": {"context_length": 7}}, {}], "max_context_length": 9},
             {"key": "b", "loaded_instances": []}, {"display_name": "no key"},
         ]});
         let shelf = Tier::V1.read_in(&v1).expect("the newest");
         let shown: Vec<(&str, bool)> =
             shelf.listing.rows.iter().map(|seen| (seen.id.as_str(), seen.phase.is_resident())).collect();
         assert_eq!(shown, [("a", true), ("a:2", true), ("b", false)]);
-        assert_eq!(shelf.listing.rows[1].max_context, Some(9));
+        assert_eq!((shelf.listing.rows[1].max_context, shelf.listing.rows[1].context), (Some(9), Some(7)));
+        assert_eq!(shelf.listing.rows[0].context, None);
         assert!(shelf.listing.rows[1].is_called("a"));
         let v0 = json!({"data": [{"id": "a", "state": "loaded"}, {"id": "b", "state": "not-loaded"}]});
         assert_eq!(Tier::V0.read_in(&v0).expect("the older").listing.residents().count(), 1);

@@ -8,10 +8,11 @@ use crate::{
     call::{Answer, Caller},
     error::{ServerError, checked, refused},
     rows,
+    server::{OnBegun, Whose},
     target::{Limits, Target},
     watch::{Progress, Watch},
 };
-use motorpool_residency::{Capacity, Listing, Owner, Phase, Seen};
+use motorpool_residency::{Capacity, Listing, Phase, Seen};
 use serde_json::json;
 use std::fmt::Write as _;
 use tokio::time::Instant;
@@ -81,62 +82,65 @@ impl Router {
 
     /// Loads `model` and waits until it answers; one that is there already is done, and somebody else's. Answers with
     /// whose load it was.
-    pub(crate) async fn load(&self, model: &str) -> Result<Owner, ServerError> {
+    pub(crate) async fn load(&self, model: &str, on_begun: OnBegun<'_>) -> Result<Whose, ServerError> {
         let url = format!("{}/models/load", self.root);
         let is_ours = self.find_out(model).await;
         // Before the load: what is said of it must not be missed.
         let watch = self.watch().await;
         let answer = self.caller.post(&url, &json!({ "model": model }), self.limits.load).await?;
         if is_running(&answer) && is_ours {
-            return self.until_settled(model, watch).await.map(|()| Owner::Ours);
+            return self.until_settled(model, watch, on_begun).await.map(|()| Whose::Ours);
         }
         if is_running(&answer) {
-            return match self.until_settled(model, watch).await {
+            return match self.until_settled(model, watch, &|_| ()).await {
                 Err(ServerError::Stalled(within)) => Err(ServerError::TheirsStalled(within)),
-                settled => settled.map(|()| Owner::Foreign),
+                settled => settled.map(|()| Whose::Theirs),
             };
         }
         if !answer.is_success() {
             return Err(refused(&answer));
         }
-        self.until_settled(model, watch).await.map(|()| Owner::Ours)
+        self.until_settled(model, watch, on_begun).await.map(|()| Whose::Ours)
     }
 
     /// Unloads `model` and waits until it left; one that is not there is done.
     pub(crate) async fn unload(&self, model: &str) -> Result<(), ServerError> {
         let url = format!("{}/models/unload", self.root);
         let mut watch = self.watch().await;
-        let answer = self.caller.post(&url, &json!({ "model": model }), self.limits.unload).await?;
-        let is_away = answer.status == 400 && answer.message().contains("not running");
-        if !(answer.is_success() || is_away) {
-            return Err(refused(&answer));
+        let mut lost = None;
+        match self.caller.post(&url, &json!({ "model": model }), self.limits.unload).await {
+            Ok(answer) if answer.is_success() || is_away(&answer) => {}
+            Ok(answer) => return Err(refused(&answer)),
+            // Whether it heard us is what its listing says.
+            Err(error) => lost = Some(error),
         }
         let until = Instant::now() + self.limits.unload;
         loop {
-            // One look that fails says nothing yet.
-            if let Ok(listing) = self.list().await
-                && !listing.holds(model)
-            {
-                return Ok(());
+            match (self.list().await, &lost) {
+                (Ok(listing), _) if !listing.holds(model) => return Ok(()),
+                (Err(_), Some(_)) => break,
+                // One look that fails says nothing yet.
+                (Ok(_) | Err(_), _) => {}
             }
             if Instant::now() >= until {
-                return Err(ServerError::Stalled(self.limits.unload));
+                break;
             }
             watch.next().await;
         }
+        Err(lost.map_or(ServerError::Stalled(self.limits.unload), ServerError::Call))
     }
 
     /// Waits until `model` answers, whoever loads it.
     pub(crate) async fn until_ready(&self, model: &str) -> Result<(), ServerError> {
         let watch = self.watch().await;
-        self.until_settled(model, watch).await
+        self.until_settled(model, watch, &|_| ()).await
     }
 
     async fn watch(&self) -> Watch {
         Watch::open(&self.caller, &format!("{}/models/sse", self.root), self.limits.look).await
     }
 
-    async fn until_settled(&self, model: &str, mut watch: Watch) -> Result<(), ServerError> {
+    async fn until_settled(&self, model: &str, mut watch: Watch, on_seen: OnBegun<'_>) -> Result<(), ServerError> {
         let mut progress = Progress::new(Instant::now(), self.limits.load);
         let mut id = model.to_owned();
         loop {
@@ -147,7 +151,12 @@ impl Router {
                     Some(Seen { phase: Phase::Failed(exit_code), .. }) => {
                         return Err(ServerError::LoadFailed { exit_code: *exit_code });
                     }
-                    Some(seen) => id.clone_from(&seen.id),
+                    Some(seen) => {
+                        id.clone_from(&seen.id);
+                        if seen.phase == Phase::Loading {
+                            on_seen(seen);
+                        }
+                    }
                 },
                 Err(ServerError::Call(_)) => {}
                 Err(other) => return Err(other),
@@ -162,6 +171,10 @@ impl Router {
             }
         }
     }
+}
+
+fn is_away(answer: &Answer) -> bool {
+    answer.status == 400 && answer.message().contains("not running")
 }
 
 fn is_running(answer: &Answer) -> bool {

@@ -10,7 +10,7 @@ use crate::{
 };
 use http::{Request, Response};
 use hyper::body::Incoming;
-use motorpool_residency::{Capacity, Kind, Lifecycle, Listing, Owner, Resident, Seen, Variant};
+use motorpool_residency::{Capacity, Kind, Lifecycle, Listing, Resident, Seen, Variant};
 use motorpool_vocab::TargetKey;
 
 /// One server, by its kind.
@@ -48,14 +48,26 @@ pub(crate) struct Load<'a> {
     pub(crate) context: Option<u32>,
 }
 
+/// Whose load it was, as far as the server tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The one that was asked for.
+    Ours,
+    /// Somebody else's, or nobody knows.
+    Theirs,
+}
+
 /// What came of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loaded {
     /// The instance, where the server names it.
     pub(crate) instance: Option<String>,
-    /// Whose load it was, as far as the server tells.
-    pub(crate) owner: Owner,
+    /// Whose it was.
+    pub(crate) whose: Whose,
 }
+
+/// Is told how the server shows a load of ours that it has begun.
+pub(crate) type OnBegun<'a> = &'a (dyn Fn(&Seen) + Send + Sync);
 
 impl Look {
     /// Whether the server can be told to load and unload; of LM Studio's, only the newest tier.
@@ -98,12 +110,6 @@ impl Server {
                 Look { listing, catalogue: Some((tier, variants)) }
             }
         })
-    }
-
-    /// The same, without what only a decision needs; an error where the server does not tell what is resident.
-    pub(crate) async fn list(&self) -> Result<Listing, ServerError> {
-        let look = self.look().await?;
-        if look.tells_residents() { Ok(look.listing) } else { Err(ServerError::Plain) }
     }
 
     /// What it offers, loaded or not, by what a request names it.
@@ -162,26 +168,30 @@ impl Server {
         }
     }
 
-    /// Loads and waits until it is done; one that is there is done.
-    pub(crate) async fn load(&self, load: Load<'_>) -> Result<Loaded, ServerError> {
-        let unnamed = |owner| Loaded { instance: None, owner };
+    /// Loads and waits until it is done; one that is there is done. A router shows the load as soon as it has begun.
+    pub(crate) async fn load(&self, load: Load<'_>, on_begun: OnBegun<'_>) -> Result<Loaded, ServerError> {
+        let unnamed = |whose| Loaded { instance: None, whose };
         match &self.adapter {
-            Adapter::Router(router) => router.load(load.model).await.map(unnamed),
-            Adapter::Ollama(ollama) => ollama.load((load.model, None)).await.map(|()| unnamed(Owner::Ours)),
+            Adapter::Router(router) => router.load(load.model, on_begun).await.map(unnamed),
+            Adapter::Ollama(ollama) => ollama.load((load.model, None)).await.map(|()| unnamed(Whose::Ours)),
             Adapter::LmStudio(studio) => {
                 let instance = studio.load(load.model, load.context).await?;
                 // It names the instance that it made; without a name nothing is ours there.
-                let owner = if instance.is_some() { Owner::Ours } else { Owner::Foreign };
-                Ok(Loaded { instance, owner })
+                let whose = if instance.is_some() { Whose::Ours } else { Whose::Theirs };
+                Ok(Loaded { instance, whose })
             }
         }
     }
 
-    /// Loads `gone` again.
-    pub(crate) async fn restore(&self, gone: &Resident) -> Result<Loaded, ServerError> {
-        // On LM Studio an instance is loaded by its key.
-        let by_key = gone.seen.aliases.first().filter(|_| matches!(self.adapter, Adapter::LmStudio(_)));
-        self.load(Load { model: by_key.unwrap_or(&gone.seen.id), context: None }).await
+    /// How `gone` is loaded again: as it was. On LM Studio an instance is loaded by its key.
+    pub(crate) fn again<'a>(&self, gone: &'a Resident) -> Load<'a> {
+        match &self.adapter {
+            Adapter::LmStudio(_) => {
+                let key = gone.seen.aliases.first().unwrap_or(&gone.seen.id);
+                Load { model: key, context: gone.seen.context }
+            }
+            Adapter::Router(_) | Adapter::Ollama(_) => Load { model: &gone.seen.id, context: None },
+        }
     }
 
     /// Unloads and waits until it left; one that is not there is done.

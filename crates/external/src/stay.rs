@@ -6,7 +6,7 @@
 use crate::{
     call::{Body, CallError, message},
     change::{Host, Loader, Under, Wanted},
-    guest::{Guest, Refusal},
+    guest::{Guest, Refusal, Settled},
     lock::TargetLock,
     router::NOT_LOADED,
     server::Server,
@@ -24,6 +24,8 @@ pub enum Next {
     Again,
     /// The answer is the caller's.
     Surface,
+    /// The answer to the first try is the caller's: those since are about what was tried for it.
+    SurfaceFirst,
 }
 
 /// A request's use of a model: nothing of ours evicts it until it is dropped.
@@ -46,6 +48,8 @@ struct Open {
     under: Under,
     /// From the first eviction on.
     lock: Option<TargetLock>,
+    /// Answers that were errors.
+    n_refused: u32,
 }
 
 impl Stay {
@@ -59,7 +63,7 @@ impl Stay {
 
     pub(crate) async fn settle(&mut self) -> Result<(), Refusal> {
         let settled = self.guest.settle((&self.wanted.model, self.context)).await?;
-        self.open = settled.under.map(|under| Open { under, lock: None });
+        self.open = settled.under.map(|under| Open { under, lock: None, n_refused: 0 });
         self.wanted = settled.wanted;
         Ok(())
     }
@@ -122,12 +126,24 @@ impl Stay {
 
     async fn make_room(&mut self, mut open: Open, why: Failure) -> Result<Next, Refusal> {
         if matches!(why, Failure::Capacity(_)) && open.lock.is_none() {
-            open.lock = Some(self.guest.lock().await?);
+            let lock = self.guest.lock().await?;
+            // Another request may have loaded it meanwhile, and what may go now is not what might go then.
+            match self.guest.settle_anew((&self.wanted.model, self.context)).await? {
+                Some(Settled { wanted, under: None }) => {
+                    self.wanted = wanted;
+                    return Ok(Next::Again);
+                }
+                Some(Settled { under: Some(under), .. }) => open.under = under,
+                None => {}
+            }
+            open.lock = Some(lock);
         }
+        open.n_refused += 1;
+        let n_refused = open.n_refused;
         let (host, mut wanted) = (Arc::clone(self.host()), self.wanted.clone());
         // Once something goes, all of it is carried out, whatever becomes of the request.
-        let task = tokio::spawn(async move {
-            let after = host.server.list().await.ok();
+        let task = self.host().common.spawn(self.guest.key(), async move {
+            let after = host.list().await.ok();
             host.report(&mut open.under, Happened::Badly(why, after));
             open.under = host.carry_out(&mut wanted, open.under, Loader::Request).await;
             Held { host, open: Some(open) }
@@ -138,7 +154,7 @@ impl Stay {
             self.open = Some(open);
             return Ok(Next::Again);
         }
-        Ok(Next::Surface)
+        Ok(if n_refused > 1 { Next::SurfaceFirst } else { Next::Surface })
     }
 
     /// The server answered well: what it loaded for this request is ours. Once is enough; it costs nothing where nothing
@@ -146,15 +162,19 @@ impl Stay {
     pub async fn on_first_result(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         let host = Arc::clone(self.host());
-        let listing = host.server.list().await.ok();
+        let listing = host.list().await.ok();
         let seen = listing.as_ref().and_then(|all| all.residents().find(|seen| seen.is_called(&self.wanted.wire)));
         let is_there = seen.is_some();
+        // Another request of ours may have had its first result before.
+        let is_new = seen.is_some_and(|seen| host.common.own().book.owned(self.guest.key(), seen).is_none());
         if let Some(seen) = seen {
-            host.common.take(self.guest.key(), seen, By::Us);
-            host.common.written().await;
+            if is_new {
+                host.common.take(self.guest.key(), seen, By::Us);
+                host.common.written().await;
+            }
             self.wanted.wire.clone_from(&seen.id);
         }
-        host.report(&mut open.under, Happened::Well(listing));
+        host.report(&mut open.under, if is_new { Happened::Well(listing) } else { Happened::Unseen(listing) });
         if is_there && open.under.ending() == Some(Ending::Loaded) {
             host.trust(&self.wanted);
         }
@@ -190,9 +210,11 @@ fn put_back(host: Arc<Host>, mut open: Open) {
     if open.under.ending().is_some() {
         return;
     }
-    runtime.spawn(async move {
+    let _inside = runtime.enter();
+    let common = Arc::clone(&host.common);
+    common.spawn(&host.key().clone(), async move {
         let mut wanted = Wanted::new("", String::new());
-        let after = host.server.list().await.ok();
+        let after = host.list().await.ok();
         host.report(&mut open.under, Happened::Badly(Failure::Other("its request went away".to_owned()), after));
         drop(host.carry_out(&mut wanted, open.under, Loader::Request).await);
         drop(open.lock);
@@ -213,17 +235,20 @@ impl Drop for Stay {
 }
 
 impl Guest {
-    /// After the last use of `model` our time begins, not the one that the request left behind.
+    /// After the last use of `model` our time begins, not the one that the request left behind. However many requests end
+    /// meanwhile, one waits for the lock.
     fn keep_later(&self, model: &str) {
         let Ok(runtime) = Handle::try_current() else { return };
-        if self.owned().is_empty() {
+        let common = &self.host.common;
+        if self.owned().is_empty() || !common.begin_keeping(self.key(), model) {
             return;
         }
         let (guest, model) = (self.clone(), model.to_owned());
         runtime.spawn(async move {
+            let lock = guest.lock().await;
+            guest.host.common.end_keeping(guest.key(), &model);
             // Under the lock, and only what is still ours: what was released meanwhile must not be loaded again.
-            let Ok(_lock) = guest.lock().await else { return };
-            let Ok(listing) = guest.host.server.list().await else { return };
+            let (Ok(_lock), Ok(listing)) = (lock, guest.host.list().await) else { return };
             let ours = listing.residents().find(|seen| seen.is_called(&model));
             if let Some(seen) = ours.filter(|seen| guest.host.is_idle_and_ours(seen)) {
                 guest.host.server.keep((&model, guest.host.server.loaded_with(Some(seen)))).await;

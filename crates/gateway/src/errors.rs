@@ -121,6 +121,9 @@ pub enum Failure {
     /// A server that somebody else runs has no room for the model by our rules.
     #[error("{0}")]
     WillNotFit(String),
+    /// Somebody else's server does not have the model, by its own word.
+    #[error("{0}")]
+    NotOffered(String),
     /// Another one of us changes that server.
     #[error("{0}")]
     ResidencyBusy(String),
@@ -268,7 +271,7 @@ impl Failure {
     pub fn verdict(&self) -> Verdict {
         use Retry::{After, Never, Now};
         let (status, code, kind, param, retry) = match self {
-            Self::UnknownModel { .. } => (404, "model_not_found", INVALID, Some("model"), Never),
+            Self::UnknownModel { .. } | Self::NotOffered(_) => (404, "model_not_found", INVALID, Some("model"), Never),
             Self::NoModel(_) | Self::WrongPurpose { .. } => (400, "invalid_request", INVALID, Some("model"), Never),
             Self::ModelConflict(..) => (400, "model_conflict", INVALID, Some("model"), Never),
             Self::CapacityDenied { retry, .. } => (503, "capacity_denied", SERVER, None, *retry),
@@ -390,6 +393,7 @@ pub(crate) mod tests {
             ),
             (Failure::Evicted(text()), 503, "evicted"),
             (Failure::Drained(text()), 503, "drained"),
+            (Failure::NotOffered(text()), 404, "model_not_found"),
             (Failure::WillNotFit(text()), 503, "will_not_fit"),
             (Failure::ResidencyBusy(text()), 503, "residency_busy"),
             (Failure::ExternalFailed(text()), 502, "external_failed"),

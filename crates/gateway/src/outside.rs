@@ -16,7 +16,7 @@ use crate::{context::Context, errors::Failure, refusals::failure_of};
 pub(crate) use exchange::by_table;
 pub(crate) use loads::watched;
 use motorpool_catalog::{External, Model, Prefer};
-use motorpool_external::residency::{Owner, Resident, Seen, Used};
+use motorpool_external::residency::{Resident, Seen, Used};
 use motorpool_pool::Refusal;
 pub(crate) use path::take_apart as in_path;
 pub(crate) use rows::{Listed, listed, row, standing};
@@ -40,7 +40,7 @@ pub struct Outside {
 #[derive(Clone, Debug)]
 pub(crate) struct Foreign {
     pub(crate) outside: Outside,
-    /// By the server's own id of it.
+    /// By the name that its server offers it with, or by its own id of one that it holds.
     pub(crate) wire: String,
 }
 
@@ -72,7 +72,9 @@ impl Outside {
     fn find(&self, name: &str) -> Option<Foreign> {
         let sight = self.watch.seen().sight?;
         let seen = sight.find(name).filter(|seen| self.offers(seen))?;
-        Some(self.foreign(&seen.id))
+        // Who names what is loaded means that, and not what its model goes by.
+        let is_own_id = sight.residents.iter().any(|one| one.seen.id == name);
+        Some(self.foreign(if is_own_id { name } else { &seen.id }))
     }
 
     /// What `server` or `server/name` means. Before it was ever seen, it is asked itself.
@@ -98,10 +100,17 @@ impl Foreign {
         format!("{}/{}", self.outside.config.id, self.wire)
     }
 
-    /// The names under which a key may have it: `server/name`, and the bare one where that means this model.
+    /// The names under which a key may have it: `server/name`, and the bare one where that means this model. One that is
+    /// named by its own id is had by whoever may have its model.
     pub(crate) fn names(&self, context: &Context) -> Vec<String> {
-        let bare = matches!(context.mean(&self.wire), Ok(Chosen::Foreign(other)) if other.is(self));
-        bare.then(|| self.wire.clone()).into_iter().chain([self.qualified()]).collect()
+        let sight = self.outside.watch.seen().sight;
+        let row = sight.as_ref().and_then(|sight| sight.find(&self.wire)).map(|row| row.id.as_str());
+        let model = row.filter(|id| *id != self.wire).map(|id| self.outside.foreign(id));
+        let names = |one: &Self| {
+            let bare = matches!(context.mean(&one.wire), Ok(Chosen::Foreign(other)) if other.is(one));
+            bare.then(|| one.wire.clone()).into_iter().chain([one.qualified()]).collect::<Vec<_>>()
+        };
+        [Some(names(self)), model.as_ref().map(names)].into_iter().flatten().flatten().collect()
     }
 
     /// Whether its server was seen to have it.
@@ -203,7 +212,7 @@ impl Context {
 
 /// Whether a person may give it back: it is ours, and nobody uses it.
 pub(crate) fn is_releasable(one: &Resident) -> bool {
-    one.owner == Owner::Ours && matches!(one.used, Used::Idle(_))
+    one.is_ours() && matches!(one.used, Used::Idle(_))
 }
 
 impl Chosen {

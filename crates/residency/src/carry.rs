@@ -1,6 +1,7 @@
 //! [`Carry`]: how a plan is carried out, one step at a time, and undone when it fails.
 //!
 //! ```text
+//!   (release each straggler, as far as it goes) ─►
 //!   Evict ─► … ─► Load ─► (PutBack ─► Confirm) ─► Done
 //!     │failed       │ rejected for want of room: Evict the next of the fallback, Load again
 //!     └─────────────┴ failed ─► Restore each that went, in eviction order ─► Done with the first error
@@ -9,6 +10,7 @@
 //! Sans-I/O: whoever performs a [`Step`] reports what happened, and gets the next. From the first step on it goes to its
 //! end, whatever becomes of who asked. **R4**.
 use crate::{
+    book::Stays,
     notice::{Detail, Notice, NoticeKind},
     protection::Protection,
     resident::{Listing, Resident},
@@ -46,6 +48,12 @@ pub enum Failure {
     /// The server says that it has no room.
     #[error("the server has no room: {0}")]
     Capacity(String),
+    /// Since the decision a request of ours began to use this one, which was to go: once it ends there is room.
+    #[error("{0} was to go for it, and is in use by now")]
+    InUse(String),
+    /// Since the decision this one, which was to go, became somebody else's: what holds now is to be decided anew.
+    #[error("{0} was to go for it, and is somebody else's by now")]
+    Changed(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -59,10 +67,12 @@ pub type After = Option<Listing>;
 pub enum Happened {
     /// It was done; what a [`Step::Load`] or [`Step::Confirm`] left is listed.
     Well(After),
+    /// A [`Step::Load`] went well, and nobody knows that it was a load: the model was there before, or is not listed.
+    Unseen(After),
     /// It was not.
     Badly(Failure, After),
-    /// A [`Step::Evict`] was left undone: by this listing its victim is gone, or not ours and idle any more.
-    Spared(Listing),
+    /// A [`Step::Evict`] was left undone: by this listing its victim is gone, or stays for this reason.
+    Spared(Stays, Listing),
 }
 
 /// A change on somebody's server.
@@ -85,9 +95,18 @@ pub enum MutationKind {
     Restore,
 }
 
+/// Whether a load depends on it that one goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// There is no room otherwise.
+    Must,
+    /// It only makes the load easier: what stays is passed over.
+    May,
+}
+
 #[derive(Clone, Debug)]
 enum Now {
-    Evicting(Resident),
+    Evicting(Resident, Need),
     Loading,
     /// Pinned ones that the server displaced by our load.
     PuttingBack(VecDeque<Resident>),
@@ -103,7 +122,7 @@ enum Now {
 #[derive(Clone, Debug)]
 pub struct Carry {
     model: String,
-    ahead: VecDeque<Resident>,
+    ahead: VecDeque<(Resident, Need)>,
     fallback: VecDeque<Resident>,
     pinned: Vec<Resident>,
     now: Now,
@@ -118,20 +137,27 @@ pub struct Carry {
 impl Carry {
     /// Loads `model` once all of `evict` are gone, beside the `residents` that were there.
     pub fn load(model: &str, evict: Vec<Resident>, residents: &[Resident]) -> (Self, Step) {
-        Self::begin(model, (evict, Vec::new()), residents)
+        let ahead = evict.into_iter().map(|one| (one, Need::Must)).collect();
+        Self::begin(model, (ahead, Vec::new()), residents)
     }
 
-    /// Loads `model`; each time that the server has no room, one of `fallback` goes.
-    pub fn delegate(model: &str, fallback: Vec<Resident>) -> (Self, Step) {
-        Self::begin(model, (Vec::new(), fallback), &[])
+    /// Loads `model` once those of `stragglers` are gone that go; each time that the server has no room, one of `fallback`
+    /// goes.
+    pub fn delegate(model: &str, stragglers: Vec<Resident>, fallback: Vec<Resident>) -> (Self, Step) {
+        let ahead = stragglers.into_iter().map(|one| (one, Need::May)).collect();
+        Self::begin(model, (ahead, fallback), &[])
     }
 
-    fn begin(model: &str, victims: (Vec<Resident>, Vec<Resident>), residents: &[Resident]) -> (Self, Step) {
+    fn begin(
+        model: &str,
+        (ahead, fallback): (VecDeque<(Resident, Need)>, Vec<Resident>),
+        residents: &[Resident],
+    ) -> (Self, Step) {
         let pinned = |one: &&Resident| one.protection == Protection::Tag && !one.seen.is_called(model);
         let mut carry = Self {
             model: model.to_owned(),
-            ahead: victims.0.into(),
-            fallback: victims.1.into(),
+            ahead,
+            fallback: fallback.into(),
             pinned: residents.iter().filter(pinned).cloned().collect(),
             now: Now::Loading,
             evicted: Vec::new(),
@@ -158,21 +184,27 @@ impl Carry {
     fn next(&mut self, happened: Happened) -> Step {
         match (std::mem::replace(&mut self.now, Now::Loading), happened) {
             (Now::Done(ending), _) => Step::Done(ending),
-            (Now::Evicting(victim), Happened::Well(_)) => {
-                self.mutated(MutationKind::Evict, &victim.seen.id);
-                self.evicted.push(victim);
+            (Now::Evicting(victim, _), Happened::Well(_) | Happened::Unseen(_)) => {
+                self.went(victim);
                 self.evict_or_load()
             }
-            (Now::Evicting(victim), Happened::Spared(listing)) => self.on_spared(&victim, &listing),
-            (Now::Loading, Happened::Well(after)) => self.on_loaded(after.as_ref()),
-            (Now::Loading, Happened::Badly(Failure::Capacity(why), after)) => self.on_full(why, after.as_ref()),
-            (Now::Evicting(_) | Now::Loading | Now::Confirming, Happened::Badly(why, after)) => {
-                self.undo(why, after.as_ref())
+            (Now::Evicting(victim, need), Happened::Spared(why, listing)) => {
+                self.on_spared((&victim, need), why, &listing)
             }
+            (Now::Evicting(victim, need), Happened::Badly(why, after)) => {
+                self.on_unmoved((victim, need), why, after.as_ref())
+            }
+            (Now::Loading, Happened::Well(after)) => {
+                self.mutated(MutationKind::Load, &self.model.clone());
+                self.on_loaded(after.as_ref())
+            }
+            (Now::Loading, Happened::Unseen(after)) => self.on_loaded(after.as_ref()),
+            (Now::Loading, Happened::Badly(Failure::Capacity(why), after)) => self.on_full(why, after.as_ref()),
+            (Now::Loading | Now::Confirming, Happened::Badly(why, after)) => self.undo(why, after.as_ref()),
             (Now::PuttingBack(left), happened) => self.on_put_back(left, &happened),
-            (Now::Confirming, Happened::Well(after)) => self.on_confirmed(after),
-            (Now::Loading, Happened::Spared(listing)) => self.on_loaded(Some(&listing)),
-            (Now::Confirming, Happened::Spared(listing)) => self.on_confirmed(Some(listing)),
+            (Now::Confirming, Happened::Well(after) | Happened::Unseen(after)) => self.on_confirmed(after),
+            (Now::Loading, Happened::Spared(_, listing)) => self.on_loaded(Some(&listing)),
+            (Now::Confirming, Happened::Spared(_, listing)) => self.on_confirmed(Some(listing)),
             (Now::Restoring { left, why }, happened) => self.on_restored(left, why, &happened),
         }
     }
@@ -188,8 +220,8 @@ impl Carry {
     }
 
     fn evict_or_load(&mut self) -> Step {
-        if let Some(victim) = self.ahead.pop_front() {
-            self.now = Now::Evicting(victim.clone());
+        if let Some((victim, need)) = self.ahead.pop_front() {
+            self.now = Now::Evicting(victim.clone(), need);
             return Step::Evict(victim);
         }
         self.now = Now::Loading;
@@ -205,27 +237,41 @@ impl Carry {
             message: format!("{} is about to be evicted: the server has no room", next.seen.id),
             detail: Detail { requested_model: Some(self.model.clone()), ..Detail::default() },
         });
-        self.ahead.push_back(next);
+        self.ahead.push_back((next, Need::Must));
         self.evict_or_load()
+    }
+
+    fn went(&mut self, victim: Resident) {
+        self.mutated(MutationKind::Evict, &victim.seen.id);
+        self.evicted.push(victim);
     }
 
     /// One that is gone made room. For one that stays the next goes that may, and when none is left nothing is loaded:
     /// the server would choose for itself what goes.
-    fn on_spared(&mut self, victim: &Resident, listing: &Listing) -> Step {
-        if !listing.holds(&victim.seen.id) {
+    fn on_spared(&mut self, (victim, need): (&Resident, Need), why: Stays, listing: &Listing) -> Step {
+        if need == Need::May || !listing.holds(&victim.seen.id) {
             return self.evict_or_load();
         }
-        match &self.first {
-            Some(Failure::Capacity(why)) => self.on_full(why.clone(), Some(listing)),
-            Some(Failure::Other(_)) | None => {
-                let why = format!("{} was to go for it, and is in use or somebody else's by now", victim.seen.id);
-                self.undo(Failure::Other(why), Some(listing))
-            }
+        let name = victim.seen.id.clone();
+        match (&self.first, why) {
+            (Some(Failure::Capacity(why)), _) => self.on_full(why.clone(), Some(listing)),
+            (_, Stays::InUse) => self.undo(Failure::InUse(name), Some(listing)),
+            (_, Stays::NotOurs) => self.undo(Failure::Changed(name), Some(listing)),
+        }
+    }
+
+    /// A call that fails may have had its effect all the same: one that went is put back like the others.
+    fn on_unmoved(&mut self, (victim, need): (Resident, Need), why: Failure, after: Option<&Listing>) -> Step {
+        if after.is_some_and(|listing| !listing.holds(&victim.seen.id)) {
+            self.went(victim);
+        }
+        match need {
+            Need::Must => self.undo(why, after),
+            Need::May => self.evict_or_load(),
         }
     }
 
     fn on_loaded(&mut self, after: Option<&Listing>) -> Step {
-        self.mutated(MutationKind::Load, &self.model.clone());
         self.tell_displaced();
         let gone = self.displaced(after);
         if gone.is_empty() { Step::Done(Ending::Loaded) } else { self.put_back(gone.into()) }
@@ -289,11 +335,11 @@ impl Carry {
 
     fn settle(&mut self, tried: &Resident, happened: &Happened) {
         match happened {
-            Happened::Well(_) => {
+            Happened::Well(_) | Happened::Unseen(_) => {
                 self.mutated(MutationKind::Restore, &tried.seen.id);
                 self.restored.push(tried.seen.id.clone());
             }
-            Happened::Badly(..) | Happened::Spared(_) => self.unrestored.push(tried.seen.id.clone()),
+            Happened::Badly(..) | Happened::Spared(..) => self.unrestored.push(tried.seen.id.clone()),
         }
     }
 

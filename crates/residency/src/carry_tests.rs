@@ -56,14 +56,13 @@ fn an_unload_that_fails_restores_what_had_gone_and_only_that() {
 
 #[test]
 fn a_victim_that_is_spared_is_never_restored_and_what_goes_instead_is_the_next_of_the_fallback() {
-    let spared = |there: &[&str]| Happened::Spared(holding(there));
+    let spared = |there: &[&str]| Happened::Spared(Stays::InUse, holding(there));
     let full = || Happened::Badly(Failure::Capacity("full".into()), None);
     let (mut carry, _) = Carry::load("k", vec![ours("a"), ours("b")], &[]);
     assert_eq!(carry.on_happened(spared(&["b"])), Step::Evict(ours("b")), "gone by itself");
-    let why = "b was to go for it, and is in use or somebody else's by now";
-    assert_eq!(carry.on_happened(spared(&["b"])), Step::Done(Ending::Failed(other(why))));
+    assert_eq!(carry.on_happened(spared(&["b"])), Step::Done(Ending::Failed(Failure::InUse("b".into()))));
     assert_eq!(changes(&mut carry), []);
-    let (mut carry, _) = Carry::delegate("k", vec![ours("a"), ours("b"), ours("c")]);
+    let (mut carry, _) = Carry::delegate("k", vec![], vec![ours("a"), ours("b"), ours("c")]);
     assert_eq!(carry.on_happened(full()), Step::Evict(ours("a")));
     assert_eq!(carry.on_happened(spared(&["a", "b", "c"])), Step::Evict(ours("b")));
     assert_eq!(carry.on_happened(Happened::Well(None)), Step::Load);
@@ -71,6 +70,50 @@ fn a_victim_that_is_spared_is_never_restored_and_what_goes_instead_is_the_next_o
     assert_eq!(carry.on_happened(spared(&["a", "c"])), Step::Restore(ours("b")));
     let done = Step::Done(Ending::Failed(Failure::Capacity("full".into())));
     assert_eq!(carry.on_happened(Happened::Well(None)), done);
+}
+
+#[test]
+fn a_spared_victim_is_told_apart_and_what_had_gone_before_it_is_back_first() {
+    for (why, failure) in [(Stays::InUse, Failure::InUse("b".into())), (Stays::NotOurs, Failure::Changed("b".into()))] {
+        let (mut carry, _) = Carry::load("k", vec![ours("a"), ours("b")], &[]);
+        assert_eq!(carry.on_happened(Happened::Well(None)), Step::Evict(ours("b")));
+        assert_eq!(carry.on_happened(Happened::Spared(why, holding(&["b"]))), Step::Restore(ours("a")));
+        assert_eq!(carry.on_happened(Happened::Well(None)), Step::Done(Ending::Failed(failure)));
+    }
+}
+
+#[test]
+fn one_that_went_although_its_unload_failed_is_told_and_put_back() {
+    let (mut carry, _) = Carry::load("k", vec![ours("a"), ours("b")], &[]);
+    let gone = Happened::Badly(other("hung up"), Some(holding(&["b"])));
+    assert_eq!(carry.on_happened(gone), Step::Restore(ours("a")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Done(Ending::Failed(other("hung up"))));
+    let (evict, restore) = (MutationKind::Evict, MutationKind::Restore);
+    assert_eq!(changes(&mut carry), [(evict, "a".into()), (restore, "a".into())]);
+    let (mut carry, _) = Carry::load("k", vec![ours("a")], &[]);
+    let stays = Happened::Badly(other("busy"), Some(holding(&["a"])));
+    assert_eq!(carry.on_happened(stays), Step::Done(Ending::Failed(other("busy"))), "it never went");
+}
+
+#[test]
+fn stragglers_go_as_far_as_they_do_and_those_that_went_for_a_load_that_fails_are_back() {
+    let (mut carry, step) = Carry::delegate("k", vec![ours("a"), ours("b"), ours("c")], vec![]);
+    assert_eq!(step, Step::Evict(ours("a")));
+    assert_eq!(carry.on_happened(Happened::Badly(other("busy"), None)), Step::Evict(ours("b")), "it may stay");
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Evict(ours("c")));
+    assert_eq!(carry.on_happened(Happened::Spared(Stays::InUse, holding(&["a", "c"]))), Step::Load);
+    assert_eq!(carry.on_happened(Happened::Badly(other("corrupt"), None)), Step::Restore(ours("b")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Done(Ending::Failed(other("corrupt"))));
+}
+
+#[test]
+fn a_load_that_nobody_saw_is_no_change() {
+    let (mut carry, _) = Carry::delegate("k", vec![], vec![ours("a")]);
+    let full = Happened::Badly(Failure::Capacity("full".into()), None);
+    assert_eq!(carry.on_happened(full), Step::Evict(ours("a")));
+    assert_eq!(carry.on_happened(Happened::Well(None)), Step::Load);
+    assert_eq!(carry.on_happened(Happened::Unseen(None)), Step::Done(Ending::Loaded));
+    assert_eq!(changes(&mut carry), [(MutationKind::Evict, "a".into())]);
 }
 
 #[test]
@@ -131,7 +174,7 @@ fn a_pinned_resident_that_a_failed_load_displaced_is_put_back() {
 #[test]
 fn each_capacity_rejection_costs_one_more_and_the_first_is_reported_when_none_is_left() {
     let full = |why: &str| Happened::Badly(Failure::Capacity(why.into()), None);
-    let (mut carry, step) = Carry::delegate("k", vec![ours("a"), ours("b")]);
+    let (mut carry, step) = Carry::delegate("k", vec![], vec![ours("a"), ours("b")]);
     assert_eq!(step, Step::Load);
     assert_eq!(carry.on_happened(full("first")), Step::Evict(ours("a")));
     assert_eq!(carry.on_happened(Happened::Well(None)), Step::Load);
@@ -147,7 +190,7 @@ fn each_capacity_rejection_costs_one_more_and_the_first_is_reported_when_none_is
 
 #[test]
 fn anything_but_a_capacity_rejection_costs_nobody_their_place() {
-    let (mut carry, _) = Carry::delegate("k", vec![ours("a")]);
+    let (mut carry, _) = Carry::delegate("k", vec![], vec![ours("a")]);
     let done = Step::Done(Ending::Failed(other("500")));
     assert_eq!(carry.on_happened(Happened::Badly(other("500"), None)), done);
 }
@@ -156,7 +199,7 @@ proptest! {
     #[test]
     fn r4_whatever_fails_all_that_went_is_tried_again_in_order(outcomes in proptest::collection::vec(0..3u8, 24)) {
         let names = ["a", "b", "c"];
-        let (mut carry, mut step) = Carry::delegate("k", names.map(ours).to_vec());
+        let (mut carry, mut step) = Carry::delegate("k", vec![], names.map(ours).to_vec());
         let (mut gone, mut tried, mut first) = (Vec::new(), Vec::new(), None);
         for outcome in outcomes {
             let why = if outcome == 1 { other("no") } else { Failure::Capacity("full".into()) };

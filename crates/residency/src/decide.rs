@@ -201,9 +201,9 @@ impl Resident {
     /// How willingly it may go: 0 first; `None` never, whether it is in use or not.
     fn rank(&self) -> Option<u8> {
         match (self.owner, self.protection) {
-            (Owner::Ours, Protection::None) => Some(0),
-            (Owner::Ours, Protection::Config(_)) => Some(1),
-            (Owner::Ours, Protection::Tag | Protection::Worker) | (Owner::Foreign, _) => None,
+            (Owner::Ours(_), Protection::None) => Some(0),
+            (Owner::Ours(_), Protection::Config(_)) => Some(1),
+            (Owner::Ours(_), Protection::Tag | Protection::Worker) | (Owner::Foreign, _) => None,
         }
     }
 
@@ -299,7 +299,7 @@ fn pick_candidates(facts: &Facts) -> Vec<Resident> {
 fn pick_stranded(facts: &Facts, missing: usize) -> Vec<(String, Role)> {
     let mut stranded = Vec::new();
     if facts.keep.protection == Protection::Tag {
-        for resident in facts.residents.iter().filter(|one| one.owner == Owner::Ours && one.is_idle()) {
+        for resident in facts.residents.iter().filter(|one| one.is_ours() && one.is_idle()) {
             if let Protection::Config(role) = resident.protection {
                 stranded.push((resident.seen.id.clone(), role));
             }

@@ -184,7 +184,7 @@ fn some_resident() -> impl Strategy<Value = Resident> {
     (0..12u8, any::<bool>(), protection, used, phase).prop_map(|(name, is_ours, protection, used, phase)| {
         // One in twelve is the wanted model itself.
         let name = if name == 0 { "k".to_owned() } else { format!("m{name}") };
-        let owner = if is_ours { Owner::Ours } else { Owner::Foreign };
+        let owner = if is_ours { Owner::Ours(crate::By::Us) } else { Owner::Foreign };
         let mut resident = Resident { owner, protection, used, ..ours(&name) };
         resident.seen.phase = phase;
         resident
@@ -225,7 +225,7 @@ proptest! {
     #[test]
     fn r1_nothing_foreign_tagged_loaded_by_a_helper_or_in_use_is_ever_evicted(facts in some_facts()) {
         for victim in victims(&decide(&facts).action) {
-            prop_assert_eq!(victim.owner, Owner::Ours);
+            prop_assert!(victim.is_ours());
             prop_assert!(!matches!(victim.protection, Protection::Tag | Protection::Worker));
             prop_assert_ne!(victim.used, Used::InUse);
             let is_configured = matches!(victim.protection, Protection::Config(_));

@@ -36,7 +36,7 @@ mod resident;
 mod testing;
 mod trusted;
 
-pub use book::{Adoption, Book, By, Leaving, Owned};
+pub use book::{Adoption, Book, By, Leaving, Owned, Stamp, Stays};
 pub use carry::{After, Carry, Ending, Failure, Happened, Mutation, MutationKind, Step};
 pub use decide::{Action, Capacity, Catalogue, Decline, Facts, Keep, Kind, Lifecycle, MIN_RESIDENCY, Plan, decide};
 pub use lmstudio::{CONTEXT_CEILING, Resolution, Variant, clamp_context, is_capacity_rejection, resolve};

@@ -1,6 +1,6 @@
 //! What a server says that it has ([`Listing`]), and what that means to us ([`Resident`]).
 use crate::{
-    book::Book,
+    book::{Book, By},
     protection::{ProtectedSet, Protection, protection},
 };
 use motorpool_vocab::{Bytes, Now, TargetKey};
@@ -47,6 +47,8 @@ pub struct Seen {
     pub sizes: Option<Sizes>,
     /// Tokens of context that it has at most, where the server tells.
     pub max_context: Option<u32>,
+    /// Tokens of context that it is loaded with, where the server tells that apart from the most.
+    pub context: Option<u32>,
 }
 
 /// What a server has, in its own order; for a router, all that it could load too.
@@ -59,8 +61,8 @@ pub struct Listing {
 /// Whose load it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Ours, confirmed.
-    Ours,
+    /// Ours, confirmed, by whom of us.
+    Ours(By),
     /// Anybody else's.
     Foreign,
 }
@@ -103,7 +105,7 @@ impl Seen {
     /// A row with nothing but a name.
     pub fn new(id: impl Into<String>, phase: Phase) -> Self {
         let (aliases, tags) = (Vec::new(), Vec::new());
-        Self { id: id.into(), aliases, phase, instance: None, tags, sizes: None, max_context: None }
+        Self { id: id.into(), aliases, phase, instance: None, tags, sizes: None, max_context: None, context: None }
     }
 
     /// Whether `name` is its id or an alias, exactly.
@@ -135,13 +137,28 @@ impl Listing {
     }
 }
 
+impl Resident {
+    /// Who of us loaded it; `None`: nobody of us.
+    pub fn by(&self) -> Option<By> {
+        match self.owner {
+            Owner::Ours(by) => Some(by),
+            Owner::Foreign => None,
+        }
+    }
+
+    /// Whether it is ours.
+    pub fn is_ours(&self) -> bool {
+        self.by().is_some()
+    }
+}
+
 /// What `listing` of the server `key` means, by what we own and use there and by what our configuration protects.
 pub fn assess(listing: &Listing, key: &TargetKey, book: &Book, set: &ProtectedSet) -> Vec<Resident> {
     let resident = |seen: &Seen| {
         let owned = book.owned(key, seen);
         Resident {
             seen: seen.clone(),
-            owner: if owned.is_some() { Owner::Ours } else { Owner::Foreign },
+            owner: owned.map_or(Owner::Foreign, |owned| Owner::Ours(owned.by)),
             protection: protection(seen, set, owned.map(|owned| owned.by)),
             used: book.used(key, seen),
         }

@@ -1,5 +1,5 @@
 //! Builders for this crate's tests.
-use crate::{Capacity, Catalogue, Facts, Keep, Kind, Lifecycle, Owner, Phase, Protection, Resident, Seen, Used};
+use crate::{By, Capacity, Catalogue, Facts, Keep, Kind, Lifecycle, Owner, Phase, Protection, Resident, Seen, Used};
 use motorpool_vocab::{Now, ServerUrl, TargetKey};
 
 pub(crate) fn key(url: &str) -> TargetKey {
@@ -10,7 +10,7 @@ pub(crate) fn key(url: &str) -> TargetKey {
 pub(crate) fn ours(id: &str) -> Resident {
     Resident {
         seen: Seen::new(id, Phase::Loaded),
-        owner: Owner::Ours,
+        owner: Owner::Ours(By::Us),
         protection: Protection::None,
         used: Used::Idle(Some(Now::ZERO)),
     }

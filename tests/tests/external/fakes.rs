@@ -33,6 +33,7 @@ pub(crate) fn visit(target: Target) -> Visit {
 
 /// The chat of a caller, through `stay`, again as often as it is told to; its status and what it says.
 pub(crate) async fn chat(stay: &mut Stay) -> Result<(u16, Value), Refusal> {
+    let mut first = None;
     loop {
         let body = json!({"model": stay.wire_model(), "messages": []}).to_string();
         let request = || {
@@ -47,8 +48,10 @@ pub(crate) async fn chat(stay: &mut Stay) -> Result<(u16, Value), Refusal> {
             stay.on_first_result().await;
             return Ok((status, json));
         }
-        if stay.on_refused(status, &body).await? == Next::Surface {
-            return Ok((status, json));
+        match stay.on_refused(status, &body).await? {
+            Next::Again => drop(first.get_or_insert((status, json))),
+            Next::Surface => return Ok((status, json)),
+            Next::SurfaceFirst => return Ok(first.expect("it was tried before")),
         }
     }
 }

@@ -3,7 +3,7 @@ use crate::{
     fakes::{chat, hasty, protecting, target, visit},
     support::Visit,
 };
-use motorpool_external::{Key, News, Refusal, Target, TargetLock, Told};
+use motorpool_external::{Key, News, Next, Refusal, Target, TargetLock, Told};
 use motorpool_residency::{Kind, NoticeKind};
 use motorpool_testkit::{
     eventually,
@@ -209,6 +209,7 @@ async fn when_the_last_try_is_refused_all_come_back_and_the_first_refusal_is_sai
     for model in ["a", "b"] {
         drop(visit.guest.prepare(model).await.expect("it loads"));
     }
+    let before = server.residents();
     visit.told();
     for (n, why) in ["not enough VRAM, one", "not enough VRAM, two", "not enough VRAM, three"].iter().enumerate() {
         let status = 500 + u16::try_from(n).expect("small");
@@ -222,6 +223,87 @@ async fn when_the_last_try_is_refused_all_come_back_and_the_first_refusal_is_sai
     );
     let told = visit.told();
     assert_eq!(told[told.len() - 3..], ["Restore a", "Restore b", "swap"]);
+    assert_eq!(server.residents(), before, "with the context that each had");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_went_although_its_unload_was_not_answered_is_told_and_back() {
+    let server = server().await;
+    let visit = visit(loading(&server));
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    visit.told();
+    server.fits(1, FULL[0]);
+    server.fail("/api/v1/models/unload", Fault::ActsAndHangsUp, 1);
+    drop(visit.guest.prepare("b").await.expect_err("nobody knows"));
+    let told = visit.told();
+    assert_eq!(told[told.len() - 4..], ["about-to-evict", "Evict a", "Restore a", "swap"]);
+    assert_eq!((resident(&server), visit.owned()), (vec!["a".to_owned()], vec!["a".to_owned()]));
+}
+
+/// What a server without room for it says to a request.
+const NO_ROOM: &[u8] = br#"{"error": {"message": "not enough VRAM"}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waited_for_another_that_loaded_the_same_has_nothing_go_for_it() {
+    let server = server().await;
+    let visit = visit(studio(&server));
+    for model in ["a", "b"] {
+        let mut stay = visit.guest.prepare(model).await.expect("it is sent");
+        chat(&mut stay).await.expect("it answers");
+    }
+    let in_use = visit.guest.prepare("a").await.expect("it is there");
+    let mut second = visit.guest.prepare("c").await.expect("it is sent");
+    drop(in_use);
+    let mut first = visit.guest.prepare("c").await.expect("it is sent");
+    server.fits(2, FULL[0]);
+    chat(&mut first).await.expect("it answers");
+    assert_eq!(resident(&server), ["b", "c"]);
+    visit.told();
+    assert_eq!(second.on_refused(507, NO_ROOM).await.expect("it may be sent again"), Next::Again);
+    assert_eq!(chat(&mut second).await.expect("it answers").0, 200);
+    assert_eq!((resident(&server), server.asked("/api/v1/models/unload").len()), (vec!["b".into(), "c".to_owned()], 1));
+    assert!(visit.told().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_loaded_while_a_request_found_no_room_is_theirs() {
+    let server = server().await;
+    let visit = visit(studio(&server));
+    let mut stay = visit.guest.prepare("a").await.expect("it is sent");
+    chat(&mut stay).await.expect("it answers");
+    drop(stay);
+    let mut stay = visit.guest.prepare("c").await.expect("it is sent");
+    server.load("c");
+    assert_eq!(stay.on_refused(507, NO_ROOM).await.expect("it may be sent again"), Next::Again);
+    assert_eq!(chat(&mut stay).await.expect("it answers").0, 200);
+    assert_eq!((resident(&server), visit.owned()), (vec!["a".into(), "c".into()], vec!["a".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_first_try_was_told_is_the_callers_whatever_the_next_ones_were() {
+    let server = server().await;
+    let visit = visit(studio(&server));
+    let mut stay = visit.guest.prepare("a").await.expect("it is sent");
+    chat(&mut stay).await.expect("it answers");
+    drop(stay);
+    server.fail("/v1/chat/completions", Fault::Status(507, "no room".into()), 1);
+    server.fail("/v1/chat/completions", Fault::Status(500, "broken".into()), 1);
+    let mut stay = visit.guest.prepare("c").await.expect("it is sent");
+    let (status, said) = chat(&mut stay).await.expect("an answer");
+    assert_eq!((status, &said["error"]["message"]), (507, &json!("no room")));
+    assert_eq!(resident(&server), ["a"], "what went in vain is back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_for_two_requests_at_once_is_told_once() {
+    let server = server().await;
+    let visit = visit(studio(&server));
+    let mut first = visit.guest.prepare("a").await.expect("it is sent");
+    let mut second = visit.guest.prepare("a").await.expect("it is sent");
+    for stay in [&mut first, &mut second] {
+        assert_eq!(chat(stay).await.expect("it answers").0, 200);
+    }
+    assert_eq!(visit.told(), ["Load a"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,6 +404,8 @@ async fn each_tier_serves_and_only_the_newest_loads_and_unloads() {
         let mut stay = visit.guest.prepare("a").await.expect("it is sent");
         assert_eq!(chat(&mut stay).await.expect("it answers").0, 200, "{tier:?}");
         drop(stay);
+        let is_told = visit.told().iter().any(|one| one.starts_with("Load"));
+        assert_eq!(is_told, tier == Tier::V0, "{tier:?} tells what is loaded, or not");
         server.fits(1, FULL[0]);
         let mut other = visit.guest.prepare("b").await.expect("it is sent");
         assert_eq!(chat(&mut other).await.expect("an answer").0, 507, "{tier:?}");

@@ -8,6 +8,7 @@ mod leaving;
 mod lmstudio;
 mod ollama;
 mod processes;
+mod races;
 mod router;
 mod scenes;
 mod scripted;

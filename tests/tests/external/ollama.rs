@@ -127,6 +127,22 @@ async fn only_our_own_idle_stragglers_go_for_another_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_straggler_that_went_for_a_load_that_fails_is_back() {
+    let server = server().await;
+    let visit = Visit::at::<3>(vec![ollama(&server)]);
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    let kept = async || (server.asked("/api/generate").len() == 2).then_some(());
+    eventually("it is kept after its last use", kept).await;
+    visit.tomorrow();
+    visit.told();
+    server.fail_after("/api/generate", (1, Fault::Status(500, "corrupt".into())), 1);
+    let refused = visit.guest.prepare("b").await.expect_err("it does not load");
+    assert!(refused.to_string().contains("corrupt"), "{refused}");
+    assert_eq!(visit.told(), ["Evict a:latest", "Restore a:latest", "swap"]);
+    assert_eq!((resident(&server), visit.owned()), (vec!["a:latest".into()], vec!["a:latest".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_configuration_protects_is_no_straggler_and_a_user_managed_server_is_left_alone() {
     let server = server().await;
     let visit = Visit::at::<2>(vec![protecting(ollama(&server), &["a"])]);

@@ -144,3 +144,31 @@ async fn what_a_helper_process_loaded_is_adopted_kept_and_given_back_when_we_go(
     ours.guests.leave_all(Duration::from_secs(20)).await;
     assert!(house.residents().await.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_helpers_load_that_is_not_there_is_refused_and_another_load_of_it_is_not_ours() {
+    let house = Router::open(1).await;
+    let journal = folder(&house, "parent");
+    let open = || Visit::below_both(house.folder(), &journal, vec![target_at(house.port(), &[])]);
+    let ours = open();
+    let report = |instance: Option<&str>| Report {
+        kind: "llama-cpp-router".into(),
+        url: format!("http://127.0.0.1:{}", house.port()).parse().expect("an address"),
+        model: "a".into(),
+        instance: instance.map(str::to_owned),
+    };
+    assert_eq!(ours.guests.adopt(&report(None)).await, Adoption::Refused, "nobody loaded it");
+    house.load_by_others("a").await;
+    assert_eq!(ours.guests.adopt(&report(Some("1"))).await, Adoption::Refused, "that is another load");
+    assert_eq!(ours.guests.adopt(&report(None)).await, Adoption::Taken);
+    // A crash says nothing to the router: the next start has other books, and the same journal.
+    let next = open();
+    next.guests.take_over().await;
+    assert_eq!(next.owned(), ["a"]);
+    house.unload_by_others("a").await;
+    house.load_by_others("a").await;
+    for visit in [ours, next] {
+        visit.guests.leave_all(Duration::from_secs(20)).await;
+    }
+    assert_eq!(house.residents().await, ["a"], "somebody else's");
+}

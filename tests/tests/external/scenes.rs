@@ -1,13 +1,13 @@
 //! What a real router does besides: it sleeps, loads, hides its size, is started again; and requests that go away.
 use crate::{
     fakes::chat,
-    support::{target_at, target_within, visit, visit_at},
+    support::{Visit, target_at, target_within, visit, visit_at},
 };
-use motorpool_external::{Limits, Refusal, TargetLock};
+use motorpool_external::{LEAVE_WITHIN, Limits, Refusal, TargetLock};
 use motorpool_residency::{Action, Decline, Kind};
 use motorpool_testkit::eventually;
 use motorpool_tests::e2e::{Router, Tap};
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 const MUTATIONS: [&str; 2] = ["POST /models/load", "POST /models/unload"];
 
@@ -163,4 +163,36 @@ async fn a_load_that_stands_still_is_given_up_and_what_went_for_it_is_put_back()
     assert!(refused.to_string().starts_with("nothing happened for"), "{refused}");
     assert_eq!(visit.told(), ["about-to-evict", "Evict b", "Restore b", "swap"]);
     assert_eq!((house.residents().await, visit.owned()), (vec!["b".to_owned()], vec!["b".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_breaks_off_a_load_that_nobody_waits_for_and_gives_back_that_too() {
+    let house = Router::open(2).await;
+    let visit = visit(&house, &[]);
+    drop(visit.guest.prepare("a").await.expect("it fits"));
+    house.stick("c");
+    let guest = visit.guest.clone();
+    let request = tokio::spawn(async move { guest.prepare("c").await.map(drop) });
+    house.until("c", "loading").await;
+    request.abort();
+    visit.guest.leave(LEAVE_WITHIN).await;
+    eventually("nothing is left", async || house.residents().await.is_empty().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_under_way_is_written_down_as_soon_as_the_router_shows_which_one_it_is() {
+    let house = Router::open(1).await;
+    house.stick("c");
+    let visit = Visit::below(house.folder(), vec![target_at(house.port(), &[])]);
+    let guest = visit.guest.clone();
+    let request = tokio::spawn(async move { guest.prepare("c").await.map(drop) });
+    let journal = house.folder().join("residency.jsonl");
+    let written = async || fs::read_to_string(&journal).ok().filter(|text| text.contains(r#""model":"c""#));
+    eventually("it is written down", written).await;
+    // A crash says nothing to the router: the next start has other books.
+    let next = Visit::below(house.folder(), vec![target_at(house.port(), &[])]);
+    next.guests.take_over().await;
+    assert_eq!(next.owned(), ["c"]);
+    request.abort();
+    visit.guest.leave(Duration::from_secs(20)).await;
 }

@@ -2,8 +2,8 @@
 use crate::served;
 use motorpool_external::TargetLock;
 use motorpool_testkit::{
-    Behaviour, eventually,
-    servers::{FakeLmStudio, FakeOllama, Tier},
+    Behaviour, Client, eventually,
+    servers::{FakeLmStudio, FakeOllama, FakeRouter, Fault, Tier},
 };
 use motorpool_tests::e2e::{
     House, Router,
@@ -94,6 +94,102 @@ async fn no_client_has_a_model_loaded_anew_on_somebodys_ollama_and_too_much_cont
     assert!(events.contains("stress") && events.contains("32768 tokens is asked for"), "{events}");
     daemon.stop().await;
     assert_eq!(server.residents().len(), 1, "what others loaded stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_client_says_how_long_a_model_stays_on_somebodys_lm_studio() {
+    let server = FakeLmStudio::open(Tier::V1, &["k"]).await.expect("a port");
+    let mut house = House::new();
+    enter(&mut house, ("desk", "lmstudio", server.port()), &[]);
+    let daemon = house.start().await;
+    let mut body = ask("k", "hello");
+    (body["ttl"], body["keep_alive"]) = (1.into(), 0.into());
+    let answer = daemon.http().post(CHAT, &body).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let sent = server.asked(CHAT).pop().expect("it came").body;
+    assert!(sent.get("ttl").is_none() && sent.get("keep_alive").is_none() && sent["model"] == "k", "{sent}");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_is_had_by_its_own_name_and_what_is_not_there_is_told_with_what_is() {
+    let server = FakeLmStudio::open(Tier::V1, &["c"]).await.expect("a port");
+    ["c", "c", "c"].iter().for_each(|key| server.load(key));
+    server.unload("c");
+    let mut house = House::new();
+    enter(&mut house, ("desk", "lmstudio", server.port()), &[("default_model", "c:3".into())]);
+    let daemon = house.start().await;
+    let http = daemon.http();
+    for (name, sent) in [("desk/c:2", "c:2"), ("c:2", "c:2"), ("desk/c", "c:3"), ("desk", "c:3")] {
+        let answer = http.post(CHAT, &ask(name, "hello")).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+        assert_eq!(server.asked(CHAT).pop().expect("it came").body["model"], sent, "{name}");
+    }
+    // It is offered by the last look, and not there any more. Another look may come between.
+    let is_told = async || {
+        server.add("d");
+        eventually("it is offered", async || is_offered(&http, "d").await.then_some(())).await;
+        server.forget("d");
+        let answer = http.post(CHAT, &ask("desk/d", "hello")).await.expect("an answer");
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (404, &json!("model_not_found")));
+        answer.text().contains("resident there: c:2, c:3").then_some(())
+    };
+    eventually("it is told what is there", is_told).await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_a_full_router_does_not_have_is_not_found() {
+    let router = FakeRouter::open(1, &["a"]).await.expect("a port");
+    let mut house = House::new();
+    enter(&mut house, ("desk", "llama-cpp-router", router.port()), &[]);
+    let daemon = house.start().await;
+    let answer = daemon.http().post(CHAT, &ask("a", "hello")).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    // It is offered by the last look, and not there any more. Another look may come between.
+    let is_told = async || {
+        router.add("b");
+        eventually("it is offered", async || is_offered(&daemon.http(), "b").await.then_some(())).await;
+        router.forget("b");
+        let answer = daemon.http().post(CHAT, &ask("desk/b", "hello")).await.expect("an answer");
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (404, &json!("model_not_found")));
+        answer.text().contains("the server does not have this model").then_some(())
+    };
+    eventually("it is told", is_told).await;
+    assert_eq!(router.residents(), ["a"]);
+    daemon.stop().await;
+}
+
+async fn is_offered(client: &Client, model: &str) -> bool {
+    let rows = client.get("/v1/models").await.expect("an answer").json();
+    rows["data"].as_array().is_some_and(|rows| rows.iter().any(|row| row["id"] == model))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_refusal_is_the_callers_whatever_was_tried_for_it() {
+    let server = FakeLmStudio::open(Tier::V1, &["a", "c"]).await.expect("a port");
+    let mut house = House::new();
+    enter(&mut house, ("desk", "lmstudio", server.port()), &[]);
+    let daemon = house.start().await;
+    let http = daemon.http();
+    let answer = http.post(CHAT, &ask("a", "hello")).await.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    server.fail(CHAT, Fault::Status(507, "no room".into()), 1);
+    server.fail(CHAT, Fault::Status(500, "broken".into()), 1);
+    let answer = http.post(CHAT, &ask("c", "hello")).await.expect("an answer");
+    assert_eq!((answer.status.as_u16(), &answer.json()["error"]["message"]), (507, &json!("no room")));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_helpers_load_that_is_not_there_is_not_adopted() {
+    let router = FakeRouter::open(1, &["a"]).await.expect("a port");
+    let mut house = House::new();
+    enter(&mut house, ("desk", "llama-cpp-router", router.port()), &[]);
+    let daemon = house.start().await;
+    let refused = daemon.cli(&["residency", "adopt", "a", "--target", "desk"]).await;
+    assert!(refused.code != Some(0) && refused.stderr.contains("desk/a"), "{refused:?}");
+    daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

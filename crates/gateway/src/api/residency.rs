@@ -10,7 +10,7 @@ use axum::{Json, extract::State};
 use bytes::Bytes;
 use motorpool_external::{
     Autoload, Report,
-    residency::{Action, Capacity, Lifecycle, Notice, Owner, Phase, Plan, Protection, Resident, Used},
+    residency::{Action, Adoption, Capacity, Lifecycle, Notice, Owner, Phase, Plan, Protection, Resident, Used},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::time::Duration;
@@ -183,7 +183,10 @@ pub(super) async fn adopt(State(context): Shared, Whole(body): Whole) -> Result<
         return Err(Failure::NotFound { path, hint: "; `residency status` lists them" }.into());
     };
     let adopted = format!("{}/{}", outside.config.id, report.model);
-    outside.watch.guest().adopt(&report).await;
+    if outside.watch.guest().adopt(&report).await == Adoption::Refused {
+        let path = format!("load of {adopted} such as was told");
+        return Err(Failure::NotFound { path, hint: "; `residency status` lists what is loaded" }.into());
+    }
     outside.watch.look_again(LOOK_WITHIN).await;
     Ok(Json(Adopted { adopted }))
 }
@@ -254,7 +257,7 @@ impl Row {
             model: seen.id.clone(),
             state: if seen.phase == Phase::Sleeping { "sleeping" } else { standing(seen.phase).as_str() },
             owner: match owner {
-                Owner::Ours => "ours",
+                Owner::Ours(_) => "ours",
                 Owner::Foreign => "foreign",
             },
             protection: match protection {

@@ -32,7 +32,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request, response};
 use motorpool_catalog::{ExternalKind, Parameters};
-use motorpool_external::{Next, Refusal};
+use motorpool_external::{Next, Refusal, residency::Decline};
 use std::sync::Arc;
 
 /// A request that is ready to go.
@@ -89,6 +89,7 @@ impl Job {
         let wish = (self.to.wire.as_str(), self.loads.context);
         let visit = self.to.outside.watch.visit(wish, context.settings.drain_wait).await;
         let mut visit = visit.map_err(|why| self.refused(&why))?;
+        let mut first = None;
         loop {
             let (head, mut body) = self.send(context, &mut visit).await?.into_parts();
             if head.status.is_client_error() || head.status.is_server_error() {
@@ -96,8 +97,13 @@ impl Job {
                 match visit.stay.on_refused(head.status.as_u16(), &document).await {
                     Ok(Next::Again) => {
                         tracing::info!(request = &*self.caller.request, model = self.to.qualified(), "asked once more");
+                        first.get_or_insert((head, document));
                     }
                     Ok(Next::Surface) => return self.said_no(head, document),
+                    Ok(Next::SurfaceFirst) => {
+                        let (head, document) = first.unwrap_or((head, document));
+                        return self.said_no(head, document);
+                    }
                     Err(why) => return Err(self.refused(&why)),
                 }
                 continue;
@@ -178,10 +184,10 @@ impl Job {
     fn refused(&self, why: &Refusal) -> Failure {
         let message = format!("{}: {why}", self.to.qualified());
         match why {
+            Refusal::Declined(Decline::NoSuchModel) | Refusal::Unknown(_) => Failure::NotOffered(message),
             Refusal::Declined(_) => Failure::WillNotFit(message),
             Refusal::Lock(_) => Failure::ResidencyBusy(message),
             Refusal::InUse(_) => Failure::EngineBusy(message),
-            Refusal::Unknown(_) => Failure::UnknownModel { name: self.to.qualified(), nearest: Vec::new() },
             Refusal::Failed(_) | Refusal::Server(_) | Refusal::NotOurs | Refusal::BrokeOff => {
                 Failure::ExternalFailed(message)
             }

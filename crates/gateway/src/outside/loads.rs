@@ -4,7 +4,8 @@
 //! Ollama loads a model again when a request of its own API wants another context, batch, offload or thread count than it
 //! is loaded with, or wants none and that is not what it is loaded with. That would be a load behind the plan, and would
 //! unload what others loaded. So those options are taken out on the way there, as they are for models of ours, and the
-//! context goes as the model is loaded. More than that is told (`stress`).
+//! context goes as the model is loaded. More than that is told (`stress`). LM Studio takes a time from each request (`ttl`),
+//! after which it unloads a model.
 use super::Outside;
 use crate::{
     errors::Failure,
@@ -15,6 +16,8 @@ use serde_json::{Map, Value};
 
 const OPTIONS: &str = "options";
 const CONTEXT: &str = "num_ctx";
+const KEEP_ALIVE: &str = Key::KeepAlive.as_str();
+const TTL: &str = "ttl";
 
 /// Options by which Ollama tells loads apart, those of older versions too.
 const LOADS: [&str; 16] = [
@@ -39,6 +42,9 @@ const LOADS: [&str; 16] = [
 /// What becomes of a body on its way to somebody else's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loads {
+    /// Members that say how long a model stays there. That is ours to say: a client's word would unload what others loaded,
+    /// or pin it for ever.
+    stays: &'static [&'static str],
     /// Its options without those that load.
     options: Options,
     /// Tokens of context that the request wanted.
@@ -65,15 +71,26 @@ pub(super) enum Api {
 }
 
 /// Members that must be found in bodies for these servers.
-pub(crate) fn watched(outside: &[Outside]) -> Option<&'static str> {
-    outside.iter().any(|one| one.config.kind == ExternalKind::Ollama).then_some(OPTIONS)
+pub(crate) fn watched(outside: &[Outside]) -> Vec<&'static str> {
+    let has = |kind| outside.iter().any(|one| one.config.kind == kind);
+    let watched = [(ExternalKind::Ollama, OPTIONS), (ExternalKind::LmStudio, TTL)];
+    watched.into_iter().filter_map(|(kind, name)| has(kind).then_some(name)).collect()
+}
+
+/// See [`Loads::stays`].
+fn stays(kind: ExternalKind) -> &'static [&'static str] {
+    match kind {
+        ExternalKind::LmStudio => &[KEEP_ALIVE, TTL],
+        ExternalKind::Ollama | ExternalKind::LlamaCppRouter => &[KEEP_ALIVE],
+    }
 }
 
 impl Loads {
     /// Of a body for a server of this kind in which `found` was found.
     pub(super) fn of((kind, api): (ExternalKind, Api), found: &Findings) -> Result<Self, Failure> {
+        let stays = stays(kind);
         if kind != ExternalKind::Ollama {
-            return Ok(Self { options: Options::AsTheyAre, context: None });
+            return Ok(Self { stays, options: Options::AsTheyAre, context: None });
         }
         if let Some(name) = found.respelled {
             let message = format!("`{name}` is written in small letters");
@@ -88,7 +105,7 @@ impl Loads {
             Api::Other if options.len() < n_options => Options::Other(options),
             Api::Other => Options::AsTheyAre,
         };
-        Ok(Self { options, context })
+        Ok(Self { stays, options, context })
     }
 
     /// What changes in the body for a model that is loaded with so much context, where that is known.
@@ -102,8 +119,7 @@ impl Loads {
             (Options::Other(options) | Options::WithContext(options), _) => Some(options),
         };
         Parameters {
-            // How long it stays there is ours to say: a client's word would unload what others loaded, or pin it for ever.
-            strip: vec![Key::KeepAlive.as_str().to_owned()],
+            strip: self.stays.iter().map(|&name| name.to_owned()).collect(),
             set: options.map(|options| (OPTIONS.to_owned(), Value::from(options).to_string())).into_iter().collect(),
             ..Parameters::default()
         }

@@ -3,7 +3,10 @@ use motorpool_external::{
     Autoload, Guest, Refusal, ServerError, Stay, View,
     residency::{Capacity, Phase, Resident, Seen},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -12,7 +15,8 @@ use tokio::{
 
 /// From one look at a server to the next, when nothing happens.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// A name that nobody had so short a time ago is not asked for again: whoever guesses names keeps no server busy.
+/// What was looked at so short a time ago is not looked at again, unless somebody waits for what holds now: neither who
+/// guesses names nor many requests keep a server busy.
 const LOOK_HOLDS: Duration = Duration::from_secs(1);
 
 /// What a server had when it was looked at.
@@ -35,9 +39,16 @@ pub(crate) struct Sighting {
     pub(crate) sight: Option<Arc<Sight>>,
     /// Why the last look failed; `None`: it did not.
     pub(crate) trouble: Option<Arc<str>>,
+    /// Looks that ended.
     n_looks: u64,
-    /// When the last look began.
-    looked_at: Option<Instant>,
+}
+
+/// The newest look, ended or not.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    /// Looks that began, with it.
+    n: u64,
+    began: Option<Instant>,
 }
 
 /// One server, watched.
@@ -45,7 +56,11 @@ pub(crate) struct Sighting {
 pub struct Watch {
     guest: Guest,
     seen: watch::Sender<Sighting>,
+    newest: Mutex<Newest>,
+    /// Something happened there: it is looked at soon.
     wanted: Notify,
+    /// Somebody waits for a look: it begins at once.
+    awaited: Notify,
     n_visits: watch::Sender<usize>,
 }
 
@@ -99,7 +114,9 @@ impl Sight {
 impl Watch {
     /// Of the server where `guest` stays; nothing is looked at yet.
     pub fn new(guest: Guest) -> Self {
-        Self { guest, seen: watch::Sender::default(), wanted: Notify::new(), n_visits: watch::Sender::default() }
+        let newest = Mutex::new(Newest { n: 0, began: None });
+        let (wanted, awaited) = (Notify::new(), Notify::new());
+        Self { guest, seen: watch::Sender::default(), newest, wanted, awaited, n_visits: watch::Sender::default() }
     }
 
     /// What we have there.
@@ -112,21 +129,37 @@ impl Watch {
         self.seen.borrow().clone()
     }
 
-    /// Looks again and again, and at once when something happened there. Never ends.
+    /// Looks again and again: soon when something happened there, at once when somebody waits for it. Never ends.
     pub async fn keep_looking(&self) {
         loop {
             let began = Instant::now();
+            let newest = {
+                let mut newest = self.newest();
+                *newest = Newest { n: newest.n + 1, began: Some(began) };
+                *newest
+            };
             let look = self.look().await;
             self.seen.send_modify(|sighting| {
-                sighting.n_looks += 1;
-                sighting.looked_at = Some(began);
+                sighting.n_looks = newest.n;
                 match look {
                     Ok(sight) => (sighting.sight, sighting.trouble) = (Some(Arc::new(sight)), None),
                     Err(why) => sighting.trouble = Some(why.to_string().into()),
                 }
             });
-            let _ = tokio::time::timeout(LOOK_EVERY, self.wanted.notified()).await;
+            let when_due = async {
+                let _ = tokio::time::timeout(LOOK_EVERY, self.wanted.notified()).await;
+                tokio::time::sleep_until(began + LOOK_HOLDS).await;
+            };
+            tokio::select! {
+                () = self.awaited.notified() => {}
+                () = when_due => {}
+            }
         }
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        // What a panic left is still a number and a time.
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn look(&self) -> Result<Sight, ServerError> {
@@ -137,19 +170,26 @@ impl Watch {
 
     /// Waits for a look at each of them that begins from now on, or began a moment ago, at most `within` in all.
     pub(crate) async fn look_at_all(watches: impl Iterator<Item = Arc<Self>>, within: Duration) {
-        let stale = watches.filter(|watch| watch.seen.borrow().looked_at.is_none_or(|at| at.elapsed() >= LOOK_HOLDS));
-        let mut looks: JoinSet<()> = stale.map(|watch| async move { watch.look_again(within).await }).collect();
+        let look = |watch: Arc<Self>| async move { watch.look_since(LOOK_HOLDS, within).await };
+        let mut looks: JoinSet<()> = watches.map(look).collect();
         while looks.join_next().await.is_some() {}
     }
 
-    /// Waits for a look that begins from now on, at most `within`; the first one is under way from the start.
+    /// Waits for a look that begins from now on, at most `within`.
     pub(crate) async fn look_again(&self, within: Duration) {
+        self.look_since(Duration::ZERO, within).await;
+    }
+
+    /// Waits, at most `within`, for a look that is not older than `age` at its beginning.
+    async fn look_since(&self, age: Duration, within: Duration) {
+        let newest = *self.newest();
+        let is_new = newest.began.is_some_and(|began| began.elapsed() < age);
+        let wanted = if is_new { newest.n } else { newest.n + 1 };
         let mut seen = self.seen.subscribe();
-        let before = seen.borrow().n_looks;
-        if before > 0 {
-            self.wanted.notify_one();
+        if !is_new {
+            self.awaited.notify_one();
         }
-        let _ = tokio::time::timeout(within, seen.wait_for(|sighting| sighting.n_looks > before)).await;
+        let _ = tokio::time::timeout(within, seen.wait_for(|sighting| sighting.n_looks >= wanted)).await;
     }
 
     /// Makes `model` resident by the rules, for a request that wants `context` tokens, and holds it until the answer is
@@ -248,9 +288,45 @@ mod tests {
         // The look itself took longer than it holds.
         look().await;
         assert_eq!(n_looks(), 2);
-        watch.seen.send_modify(|sighting| sighting.looked_at = Some(Instant::now()));
+        watch.newest().began = Some(Instant::now());
         look().await;
         assert_eq!(n_looks(), 2);
+        looking.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_under_way_is_none_that_begins_from_now_on() {
+        let (_listener, watch) = silent();
+        let mut looking = std::pin::pin!(watch.keep_looking());
+        assert!(futures_poll(looking.as_mut()).await, "the first look has begun");
+        let mut again = std::pin::pin!(watch.look_again(Duration::from_mins(1)));
+        tokio::select! {
+            () = &mut looking => {}
+            () = &mut again => {}
+        }
+        assert_eq!(watch.seen().n_looks, 2);
+    }
+
+    /// Polls once; answers whether it waits.
+    async fn futures_poll(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_much_happens_there_a_server_is_looked_at_once_in_a_while() {
+        let (listener, watch) = silent();
+        // Nobody listens: each look ends at once.
+        drop(listener);
+        let looking = tokio::spawn({
+            let watch = Arc::clone(&watch);
+            async move { watch.keep_looking().await }
+        });
+        for _ in 0..100 {
+            watch.wanted.notify_one();
+            tokio::time::sleep(LOOK_HOLDS / 50).await;
+        }
+        let n = watch.seen().n_looks;
+        assert!((1..=3).contains(&n), "{n} looks in two such whiles");
         looking.abort();
     }
 }

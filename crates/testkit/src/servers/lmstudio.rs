@@ -72,6 +72,11 @@ impl FakeLmStudio {
         self.fake.fail(path, fault, n);
     }
 
+    /// What is held goes on.
+    pub fn release(&self) {
+        self.fake.release();
+    }
+
     /// What it was asked at `path`, in order.
     pub fn asked(&self, path: &str) -> Vec<Asked> {
         self.fake.asked(path)
@@ -90,6 +95,16 @@ impl FakeLmStudio {
     /// Somebody unloads `instance`.
     pub fn unload(&self, instance: &str) {
         held(&self.state).instances.retain(|one| one.id != instance);
+    }
+
+    /// From now on `key` is in the catalogue.
+    pub fn add(&self, key: &str) {
+        held(&self.state).catalogue.push(key.to_owned());
+    }
+
+    /// From now on `key` is not in the catalogue.
+    pub fn forget(&self, key: &str) {
+        held(&self.state).catalogue.retain(|known| known != key);
     }
 
     /// From now on `n` instances fit, and one more is refused so.

@@ -1,4 +1,4 @@
-//! Servers of other people: [`FakeOllama`] and [`FakeLmStudio`], which serve models, and [`hub::FakeHub`], which gives their
+//! Servers of other people: [`FakeRouter`], [`FakeOllama`] and [`FakeLmStudio`], which serve models, and [`hub::FakeHub`], which gives their
 //! files; real HTTP servers on a loopback port.
 //!
 //! They were written from what Motorpool's adapters are told of them, not from their sources: what they show is that
@@ -6,6 +6,7 @@
 pub mod hub;
 mod lmstudio;
 mod ollama;
+mod router;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -17,10 +18,11 @@ use std::{
     future, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 pub use lmstudio::{FakeLmStudio, Tier};
 pub use ollama::FakeOllama;
+pub use router::FakeRouter;
 
 /// One request, as a server of this kind saw it.
 #[derive(Clone, Debug)]
@@ -50,6 +52,12 @@ pub enum Fault {
     HangUp,
     /// It does what it is asked, answers well, and has lost it all the same.
     Forgets,
+    /// It does what it is asked, and closes the connection without an answer.
+    ActsAndHangsUp,
+    /// It does what it is asked only when it is told to go on.
+    Held,
+    /// It does what it is asked at once, and answers only when it is told to go on.
+    AnswerHeld,
 }
 
 /// What is answered: a status and JSON.
@@ -74,7 +82,20 @@ struct Fake {
 #[derive(Debug, Default)]
 struct Common {
     asked: Mutex<Vec<Asked>>,
-    faults: Mutex<Vec<(String, Fault, u32)>>,
+    faults: Mutex<Vec<Planned>>,
+    /// Counts how often it was told to go on.
+    released: watch::Sender<u64>,
+}
+
+/// A fault of requests to one path.
+#[derive(Debug)]
+struct Planned {
+    path: String,
+    fault: Fault,
+    /// Requests that go well before.
+    n_well: u32,
+    /// Requests that fail.
+    n_left: u32,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -97,7 +118,17 @@ impl Fake {
 
     /// The next `n` requests to `path` fail so.
     fn fail(&self, path: &str, fault: Fault, n: u32) {
-        held(&self.common.faults).push((path.to_owned(), fault, n));
+        self.fail_after(path, (0, fault), n);
+    }
+
+    /// The same, once `n_well` more went well.
+    fn fail_after(&self, path: &str, (n_well, fault): (u32, Fault), n_left: u32) {
+        held(&self.common.faults).push(Planned { path: path.to_owned(), fault, n_well, n_left });
+    }
+
+    /// What is held goes on.
+    fn release(&self) {
+        self.common.released.send_modify(|n| *n += 1);
     }
 
     fn asked(&self, path: &str) -> Vec<Asked> {
@@ -108,9 +139,19 @@ impl Fake {
 impl Common {
     fn fault(&self, path: &str) -> Option<Fault> {
         let mut faults = held(&self.faults);
-        let (_, fault, left) = faults.iter_mut().find(|(at, _, left)| at == path && *left > 0)?;
-        *left -= 1;
-        Some(fault.clone())
+        let planned = faults.iter_mut().find(|one| one.path == path && one.n_left > 0)?;
+        if planned.n_well > 0 {
+            planned.n_well -= 1;
+            return None;
+        }
+        planned.n_left -= 1;
+        Some(planned.fault.clone())
+    }
+
+    /// Until it is told to go on the next time.
+    async fn until_released(&self) {
+        // The sender is ours: it does not go.
+        let _ = self.released.subscribe().changed().await;
     }
 }
 
@@ -149,6 +190,19 @@ async fn respond(
         Some(Fault::Malformed) => (200, "{\"models\": [".to_owned()),
         Some(Fault::Status(status, message)) => (status, json!({"error": {"message": message}}).to_string()),
         Some(Fault::Forgets) => written(handler(&asked, Forgetting::Yes)),
+        Some(Fault::ActsAndHangsUp) => {
+            handler(&asked, Forgetting::No);
+            return Err(io::Error::other("hung up"));
+        }
+        Some(Fault::Held) => {
+            common.until_released().await;
+            written(handler(&asked, Forgetting::No))
+        }
+        Some(Fault::AnswerHeld) => {
+            let reply = handler(&asked, Forgetting::No);
+            common.until_released().await;
+            written(reply)
+        }
         None => written(handler(&asked, Forgetting::No)),
     };
     let reply = Response::builder().status(status).header("content-type", "application/json");

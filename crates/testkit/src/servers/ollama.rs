@@ -59,6 +59,16 @@ impl FakeOllama {
         self.fake.fail(path, fault, n);
     }
 
+    /// The same, once `n_well` more went well.
+    pub fn fail_after(&self, path: &str, after: (u32, Fault), n: u32) {
+        self.fake.fail_after(path, after, n);
+    }
+
+    /// What is held goes on.
+    pub fn release(&self) {
+        self.fake.release();
+    }
+
     /// What it was asked at `path`, in order.
     pub fn asked(&self, path: &str) -> Vec<Asked> {
         self.fake.asked(path)
