@@ -132,12 +132,17 @@ fn names_of(gpu: &Gpu) -> Vec<DeviceId> {
     gpu.names().map(|name| DeviceId(name.into())).collect()
 }
 
-/// Cards that were known `before` keep the ids they had: what is reserved there is reserved under those.
+/// Cards that were known `before` keep the ids they had: what is reserved there is reserved under those. A name of several
+/// is nobody's.
 pub(crate) fn keep_ids(host: &mut Host, before: &[DeviceId]) {
-    for card in &mut host.cards {
-        let known = before.iter().find(|known| card.names.contains(known)).filter(|_| !before.contains(&card.id));
-        if let Some(known) = known {
-            card.names.retain(|name| name != known);
+    let is = |name: &DeviceId, other: &DeviceId| name.0.eq_ignore_ascii_case(&other.0);
+    for known in before {
+        let of_it = |card: &Card| is(&card.id, known) || card.names.iter().any(|name| is(name, known));
+        let mut named = host.cards.iter_mut().filter(|card| of_it(card));
+        if let (Some(card), None) = (named.next(), named.next())
+            && !before.contains(&card.id)
+        {
+            card.names.retain(|name| !is(name, known));
             card.names.push(std::mem::replace(&mut card.id, known.clone()));
         }
     }
@@ -252,6 +257,10 @@ mod tests {
         let cards = [instance("MIG-1"), instance("MIG-22")];
         assert_eq!(found(&[device("0000:01:00.0", 20)], &cards).1[0].0, "0000:01:00.0");
         assert_eq!(found(&[device("MIG-22", 9)], &cards).1[0], ("MIG-22".to_owned(), 9, SizedBy::Operator));
+        let mut parted = of(&Capacity::default(), &[], RAM, &cards);
+        keep_ids(&mut parted, &[DeviceId("0000:01:00.0".into())]);
+        let ids: Vec<_> = parted.cards.iter().map(|card| &*card.id.0).collect();
+        assert_eq!(ids, ["MIG-1", "MIG-22"], "two cards of one id could not be told apart");
     }
 
     #[test]
@@ -263,6 +272,8 @@ mod tests {
         let mut same = of(&Capacity::default(), &[device("CUDA5", 20)], RAM, &[card]);
         keep_ids(&mut same, &[DeviceId("GPU-a".into()), DeviceId("CUDA5".into())]);
         assert_eq!(&*same.cards[0].id.0, "GPU-a");
+        keep_ids(&mut late, &[DeviceId("gpu-A".into())]);
+        assert_eq!(&*late.cards[0].id.0, "gpu-A", "names are compared as people write them");
     }
 
     #[test]

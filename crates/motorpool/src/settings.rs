@@ -109,6 +109,15 @@ impl Settings {
         Self::of(Files::find(dirs, explicit)?, explicit)
     }
 
+    /// The configuration by itself, whatever is wrong with engines and models.
+    pub(crate) fn configuration(dirs: &Dirs, explicit: Option<&Path>) -> Result<Config, SettingsError> {
+        let file = match explicit {
+            Some(path) => Some(path.to_owned()),
+            None => discover(dirs, &mut Vec::new())?.0,
+        };
+        file.map_or_else(|| Ok(Config::default()), |path| read_with(&path, parse_config))
+    }
+
     fn of(files: Files, explicit: Option<&Path>) -> Result<Self, SettingsError> {
         let config = match &files.config {
             Some(path) => read_with(path, parse_config)?,

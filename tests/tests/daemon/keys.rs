@@ -74,6 +74,10 @@ async fn a_file_of_keys_that_the_configuration_names_is_the_one_and_must_be_ther
         assert_eq!(status_with(&daemon, shown).await, status, "{shown:?}");
     }
     assert!(daemon.cli(&["key", "list"]).await.stdout.contains("ann"));
+    // Whatever is wrong elsewhere, a key that leaked is revoked.
+    house.write_beside("catalog/wrong.toml", "id =");
+    assert_eq!(daemon.cli(&["key", "revoke", "ann"]).await.code, Some(0));
+    assert!(daemon.cli(&["key", "list"]).await.stdout.lines().all(|line| !line.contains("ann")));
     daemon.stop().await;
 }
 

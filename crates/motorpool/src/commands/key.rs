@@ -13,8 +13,9 @@ use std::{
     path::Path,
 };
 
-pub(super) fn perform(dirs: &Dirs, out: Out, (settings, command): (Settings, Key)) -> Result<(), Failure> {
-    let path = dirs.keys(&settings.config);
+pub(super) fn perform(dirs: &Dirs, out: Out, (config, command): (Option<&Path>, Key)) -> Result<(), Failure> {
+    // A key must be revocable whatever is wrong with a model's file.
+    let path = dirs.keys(&Settings::configuration(dirs, config)?);
     match command {
         Key::New(wanted) => make((dirs, &path), out, wanted),
         Key::List => list(&path, out),

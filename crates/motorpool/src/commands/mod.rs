@@ -78,7 +78,7 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Explain(command) => plan::explain((&dirs, &client), out, (settings()?, command)).await,
         Command::Bench(command) => bench::perform(&dirs, out, (settings()?, command)).await,
         Command::Doctor => doctor::perform(&dirs, out, config).await,
-        Command::Key(command) => key::perform(&dirs, out, (settings()?, command)),
+        Command::Key(command) => key::perform(&dirs, out, (config, command)),
         Command::Engine(command) => engine::perform(&dirs, out, (settings()?, command)).await,
         Command::Completions(command) => shell::completions(out, &command),
         Command::Man(command) => shell::man(out, &command),

@@ -47,9 +47,19 @@ const ROOM_FOR_CARDS: Bytes = Bytes::gib(6);
 
 /// What would be built here. Who says so in `CMAKE_ARGS` has chosen.
 pub(crate) async fn plan(wish: Wish) -> Result<Build, EngineError> {
-    let chosen = std::env::var("CMAKE_ARGS").is_ok_and(|args| args.contains("-DGGML_"));
-    let cards = if chosen || wish == Wish::Processor { Cards::None } else { Cards::look().await };
+    let cards = if is_chosen() || wish == Wish::Processor { Cards::None } else { Cards::look().await };
     pick_build(cards, &Toolkits::here(), wish).map_err(EngineError::NoToolkit)
+}
+
+/// Whether `CMAKE_ARGS` says for what is built.
+fn is_chosen() -> bool {
+    std::env::var("CMAKE_ARGS").is_ok_and(|args| args.contains("-DGGML_"))
+}
+
+/// Whether one that was built with `built` makes way for `build`. That no card is seen just now, as behind a driver that
+/// hangs, takes nobody's build for cards away: only who asks for one for the processor gets it.
+fn makes_way(built: &str, build: &Build, wish: Wish) -> bool {
+    (wish == Wish::Processor || *build != Build::Processor) && is_another(&cmake_args(build), built)
 }
 
 /// Installs `name`, or finds that it is installed.
@@ -63,11 +73,13 @@ pub(crate) async fn install(dirs: &Dirs, name: &str, wish: Wish) -> Result<Insta
     if let Some(install) = Install::read(&home).filter(Install::is_unchanged) {
         // Where nothing else can be built here, what there is is what there can be.
         match plan(wish).await {
-            Ok(build) if is_another(&cmake_args(&build), &install.build) => out::say(format_args!(
-                "the llama-server that is installed was built with `{}`; wanted is `{}`: it is built anew, and serves until then",
-                install.build,
-                cmake_args(&build)
-            )),
+            Ok(build) if makes_way(&install.build, &build, if is_chosen() { Wish::Processor } else { wish }) => {
+                out::say(format_args!(
+                    "the llama-server that is installed was built with `{}`; wanted is `{}`: it is built anew, and serves until then",
+                    install.build,
+                    cmake_args(&build)
+                ))
+            }
             Ok(_) | Err(_) => return calibrated(install, &home).await,
         }
     }
@@ -300,6 +312,15 @@ mod tests {
         assert!(!is_another(&cmake_args(&Build::Processor), &format!(" {CMAKE_ARGS}\n")));
         assert!(is_another(&format!("{CMAKE_ARGS} -DGGML_NATIVE=OFF"), CMAKE_ARGS));
         assert!(is_another(CMAKE_ARGS, &format!("{CMAKE_ARGS} -DGGML_CUDA=ON")));
+    }
+
+    #[test]
+    fn a_build_for_cards_makes_way_for_one_without_when_somebody_asks_for_that() {
+        let cuda = cmake_args(&Build::Cuda("/usr/local/cuda/bin/nvcc".into()));
+        assert!(!makes_way(&cuda, &Build::Processor, Wish::Best), "a driver that hangs for a moment");
+        assert!(makes_way(&cuda, &Build::Processor, Wish::Processor));
+        assert!(makes_way(&cmake_args(&Build::Processor), &Build::Vulkan, Wish::Best));
+        assert!(!makes_way(&cmake_args(&Build::Processor), &Build::Processor, Wish::Processor));
     }
 
     #[test]
