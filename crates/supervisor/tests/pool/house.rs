@@ -9,6 +9,7 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 const MANIFEST: &str = r#"
 name = "tiny"
 transport = "unix"
+estimator = "llama-cpp"
 args = ["{endpoint.socket}", "{slots}"]
 env_allow = ["TINY_ALLOWED"]
 paths = []

@@ -258,7 +258,11 @@ mod tests {
             vec![row("direct", None, None), row("relay", Some(50.0), None), row("motorpool", Some(80.0), Some(51.0))];
         let told = report(rows).with_limits();
         let verdicts: Vec<_> = told.limits.iter().map(|limit| (limit.at_most, limit.is_met)).collect();
-        assert_eq!(verdicts, [(1.7, true), (50.0, false), (20.0, true), (50.0, false)]);
+        assert_eq!(verdicts, [(1.7, true), (50.0, false), (300.0, false), (20.0, true), (50.0, false)]);
+        assert!((told.limits[2].figure - 4000.0 / 9.0).abs() < 1e-9, "what ten would take, by what nine do");
+        let few = OpenStreams { wanted: 10, opened: 8, resident_kib: 1 };
+        let few = Report { open_streams: Some(few), ..report(vec![]) }.with_limits();
+        assert!(few.limits.iter().all(|limit| limit.what != told.limits[2].what), "{few:?}");
         let text = told.for_people();
         assert!(text.contains("9 of 10 (descriptors allowed no more)") && text.contains("NOT met"), "{text}");
         let json = serde_json::to_value(&told).expect("JSON");
