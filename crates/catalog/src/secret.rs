@@ -69,7 +69,7 @@ mod tests {
             ("'http://me:a/b@host/v1' and", "'http://******@host/v1' and"),
             ("http://me:a#b@host", "http://******@host"),
             ("http://me:12?b@host, http://me:a'b@host", "http://*******@host, http://******@host"),
-            ("http://m/e:p@ss/x@host", "http://***********@host"),
+            ("http://m/e:p@ss/x@host", "http://**********@host"),
             ("http://host/of@1.2/file and http://me@host/a@b", "http://host/of@1.2/file and http://**@host/a@b"),
             ("http://a:p@ss@host", "http://******@host"),
             ("http://host/@mine", "http://host/@mine"),

@@ -8,8 +8,9 @@ const SERVING = ["ready", "suspect"];
 export function actionsOf(engine, hidden) {
   const { phase } = engine;
   const actions = [];
-  if (phase === "idle" || phase === "unloaded") actions.push("load");
-  if (SERVING.includes(phase)) actions.push("unload", "drain", "restart");
+  // What is drained serves again once it is loaded, also while it still ends what it serves.
+  if (phase === "idle" || phase === "unloaded" || engine.drained) actions.push("load");
+  if (SERVING.includes(phase)) actions.push("unload", ...(engine.drained ? [] : ["drain"]), "restart");
   if (BUILDING.includes(phase)) actions.push("unload");
   if (engine.trouble) actions.push("reset");
   return actions.filter((action) => !hidden.includes(action));
@@ -25,10 +26,17 @@ export function workOf(engine) {
   return (engine.leases?.length ?? 0) + (engine.queue ?? 0);
 }
 
-// What is asked before an engine is unloaded or restarted; nothing when no work would end.
+// What is asked before an engine is unloaded, restarted or drained; nothing when no work would end.
 export function question(action, engine) {
   const name = engineName(engine.key);
   const n = workOf(engine);
+  if (action === "drain" && engine.queue > 0) {
+    return {
+      title: `Drain ${name}?`,
+      text: `${count(engine.queue, "request")} waiting for ${name} would be refused; ${count(engine.leases.length, "request")} running would be served to the end.`,
+      answers: [{ label: `Drain ${name}`, value: "drain", tone: "bad" }],
+    };
+  }
   if (n === 0 || (action !== "unload" && action !== "restart")) return null;
   const done = action === "unload" ? "Unload when they are done" : "Restart when they are done";
   return {

@@ -9,10 +9,11 @@
 //! /dashboard/<edition>/<name>   file(path)   kept for ever; another edition's name leads nowhere
 //! ```
 //!
-//! Boundary: who may see them, and the headers around them, are the gateway's. The bytes are sent as they are: all
-//! together they are fetched once for each edition, and the gateway has no layer that compresses.
+//! Boundary: who may see them, and the headers around them, are the gateway's. They are packed when the first one is asked
+//! for by somebody who unpacks, once for all.
+use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
-use std::sync::OnceLock;
+use std::{collections::BTreeMap, io::Write, sync::OnceLock};
 
 /// What the browser may do with the page: run and show what comes from us, ask us, and nothing else.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -38,6 +39,24 @@ pub struct File {
     pub content_type: &'static str,
     /// What it holds.
     pub bytes: &'static [u8],
+}
+
+impl File {
+    /// Its bytes, packed by gzip; `None` where that saves nothing.
+    pub fn packed(&self) -> Option<&'static [u8]> {
+        static PACKED: OnceLock<BTreeMap<&'static str, Vec<u8>>> = OnceLock::new();
+        let all = PACKED.get_or_init(|| {
+            let packed = |file: File| Some((file.name, pack(file.bytes)?));
+            FILES.iter().copied().chain([page()]).filter_map(packed).collect()
+        });
+        all.get(self.name).map(Vec::as_slice)
+    }
+}
+
+fn pack(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok().filter(|packed| packed.len() < bytes.len())
 }
 
 macro_rules! files {

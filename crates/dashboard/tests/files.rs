@@ -2,7 +2,12 @@
 use flate2::{Compression, write::GzEncoder};
 use motorpool_dashboard::{FILES, FOLDER, File, POLICY, edition, file, page};
 use sha2::{Digest, Sha256};
-use std::{collections::BTreeSet, fs, io::Write as _, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{Read as _, Write as _},
+    path::Path,
+};
 
 /// All that the page loads, compressed together.
 const MOST_BYTES: usize = 60_000;
@@ -54,6 +59,19 @@ fn all_that_the_page_loads_is_small() {
     let (together, single) = (compressed(&all), files.iter().map(|file| compressed(file.bytes)).sum::<usize>());
     println!("{} files, {} bytes: {together} compressed together, {single} one by one", files.len(), all.len());
     assert!(together < MOST_BYTES, "{together} bytes compressed, at most {MOST_BYTES}");
+}
+
+#[test]
+fn what_is_packed_is_the_same_and_smaller() {
+    let mut n_packed = 0;
+    for file in FILES.iter().copied().chain([page()]) {
+        let Some(packed) = file.packed() else { continue };
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).expect("it is packed");
+        assert!(bytes == file.bytes && packed.len() < bytes.len(), "{}", file.name);
+        n_packed += 1;
+    }
+    assert!(n_packed > 20, "{n_packed}");
 }
 
 #[test]

@@ -72,7 +72,10 @@ test("a question is asked only where work would end", () => {
   const idle = engine({});
   const busy = engine({ leases: [{}, {}], queue: 1 });
   assert.deepEqual(["unload", "restart", "drain", "reset"].map((action) => question(action, idle)), [null, null, null, null]);
-  assert.deepEqual(["drain", "reset", "load"].map((action) => question(action, busy)), [null, null, null]);
+  assert.deepEqual(["reset", "load"].map((action) => question(action, busy)), [null, null]);
+  assert.equal(question("drain", engine({ leases: [{}, {}] })), null, "what it serves it serves to the end");
+  assert.match(question("drain", busy).text, /^1 request waiting for m would be refused; 2 requests running/);
+  assert.deepEqual(question("drain", busy).answers.map(({ value }) => value), ["drain"]);
   assert.deepEqual(question("unload", busy).answers.map(({ value }) => value), ["drain", "force"]);
   assert.match(question("unload", busy).text, /3 requests: 2 running, 1 waiting/);
   assert.deepEqual(question("restart", busy).answers.map(({ value }) => value), ["drain", "force"]);
@@ -92,6 +95,7 @@ test("an engine's buttons are those that make sense in its phase", () => {
   assert.deepEqual(of("starting"), ["unload"]);
   assert.deepEqual(of("idle", { trouble: {} }), ["load", "reset"]);
   assert.deepEqual(of("stopping"), []);
+  assert.deepEqual([of("idle", { drained: true }), of("ready", { drained: true })], [["load"], ["load", "unload", "restart"]]);
   assert.deepEqual(actionsOf(engine({}), ["drain"]), ["unload", "restart"]);
   assert.ok(isUnknownAction(404, "nothing at /api/motorpool/v1/engines/x/drain") && isUnknownAction(501, ""));
   assert.ok(!isUnknownAction(404, "engine x; no engine of that name has run") && !isUnknownAction(409, ""));

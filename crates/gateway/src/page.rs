@@ -45,7 +45,7 @@ pub(crate) fn let_in<B>(request: &Request<B>, allowed: &Allowed) -> Result<Asker
 pub(crate) fn document(headers: &HeaderMap) -> Response<ReplyBody> {
     let mut response = reply(page(), headers);
     response.headers_mut().insert(header::CACHE_CONTROL, ASK_AGAIN);
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept, accept-encoding"));
     response
 }
 
@@ -54,14 +54,23 @@ pub(crate) fn asset(path: &str, headers: &HeaderMap) -> Result<Response<ReplyBod
     let nothing = || Failure::NotFound { path: format!("{FOLDER}{path}"), hint: "; the page of another version asked" };
     let mut response = reply(file(path).ok_or_else(nothing)?, headers);
     response.headers_mut().insert(header::CACHE_CONTROL, FOR_EVER);
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     Ok(response)
 }
 
 /// A file, or that it is still the same.
 fn reply(file: File, asked: &HeaderMap) -> Response<ReplyBody> {
-    let tag = format!("\"{}\"", edition());
-    let is_known = asked.get_all(header::IF_NONE_MATCH).iter().any(|known| names(known, &tag));
-    let mut response = Response::new(if is_known { empty() } else { full(file.bytes) });
+    // What is packed are other bytes, so another tag.
+    let tags = ["", "-gzip"].map(|form| format!("\"{}{form}\"", edition()));
+    let is_known = |known| tags.iter().any(|tag| names(known, tag));
+    let is_known = asked.get_all(header::IF_NONE_MATCH).iter().any(is_known);
+    let packed = if unpacks(asked) { file.packed() } else { None };
+    let [plain, gzip] = tags;
+    let (bytes, tag) = packed.map_or((file.bytes, plain), |packed| (packed, gzip));
+    let mut response = Response::new(if is_known { empty() } else { full(bytes) });
+    if packed.is_some() && !is_known {
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
@@ -78,6 +87,17 @@ fn reply(file: File, asked: &HeaderMap) -> Response<ReplyBody> {
     }
     headers.insert(header::ETAG, HeaderValue::try_from(tag).expect("digits between quotes"));
     response
+}
+
+/// Whether whoever asks unpacks gzip.
+fn unpacks(asked: &HeaderMap) -> bool {
+    let takes = |word: &str| {
+        let (coding, rest) = word.split_once(';').unwrap_or((word, ""));
+        let never = rest.trim().strip_prefix("q=").and_then(|q| q.trim().parse::<f32>().ok()).is_some_and(|q| q <= 0.0);
+        coding.trim().eq_ignore_ascii_case("gzip") && !never
+    };
+    let lists = asked.get_all(header::ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
+    lists.flat_map(|list| list.split(',')).any(takes)
 }
 
 /// Whether a list of tags holds this one, or any would do.

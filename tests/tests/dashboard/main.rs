@@ -3,7 +3,7 @@
 //! Fake engines stand still at gates, which are files that a script makes when it has seen enough; the chat is tried with
 //! the real engine too. Whatever a script does, the page asks nobody but us, logs no error, and breaks no rule of its policy.
 #![cfg(target_os = "linux")]
-use motorpool_testkit::{Behaviour, FakeModel, Gate, Load, TokenGate, Tokens, eventually};
+use motorpool_testkit::{Behaviour, End, Exit, FakeModel, Gate, Load, Moment, TokenGate, Tokens, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     clients::run_in,
@@ -55,6 +55,13 @@ async fn the_page_shows_what_happens_and_does_what_it_is_told() {
     };
     house.fake("steady", &Behaviour { load, ..Behaviour::default() });
     pausing(&mut house, "slow", &pause[0]);
+    let exit = Exit {
+        at: Moment::Loading,
+        how: End::Code(1),
+        log: vec!["error: invalid argument: --x".into()],
+        first_starts: None,
+    };
+    house.fake("broken", &Behaviour { exit: Some(exit), ..Behaviour::default() });
     house.fake_with("big", &Behaviour::default(), "declared = \"100GiB\"\n");
     let daemon = house.start().await;
     let pool = json!({ "url": url(&daemon), "steps": files(&steps), "pause": files(&pause)[0] });

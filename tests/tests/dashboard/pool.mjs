@@ -125,9 +125,16 @@ const ROWS = [0, 1, 2].flatMap((n) => ["a", "b"].map((model) => ({
   from: `2026-01-01T0${n}:00:00Z`, model, requests: 4 + n, errors: n, prompt: 900 * n, cached: 10, generated: 1500 * (n + 1),
 })));
 
+const USAGE = "**/api/motorpool/v1/usage?*";
+
+const isPainted = () => {
+  const canvas = document.querySelector(".plot canvas");
+  return canvas && canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((byte) => byte > 0);
+};
+
 async function usageIsDrawn(page) {
   let rows = null;
-  await page.route("**/api/motorpool/v1/usage?*", (route) => {
+  await page.route(USAGE, (route) => {
     assert.match(route.request().url(), /by=(hour&since=(24|168)h|day&since=720h)$/);
     return rows ? route.fulfill({ json: { rows } }) : route.fulfill({ status: 404, json: { error: { message: "nothing there" } } });
   });
@@ -136,13 +143,10 @@ async function usageIsDrawn(page) {
   rows = ROWS;
   await page.getByLabel("Time").selectOption("720h");
   await visible(page.getByRole("row", { name: /^b 15 3/ }));
-  const painted = () => {
-    const canvas = document.querySelector(".plot canvas");
-    return canvas && canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((byte) => byte > 0);
-  };
-  await until(page, painted);
+  await until(page, isPainted);
   await page.getByLabel("Figure").selectOption("requests");
-  await until(page, painted);
+  await until(page, isPainted);
+  await page.unroute(USAGE);
 }
 
 async function fitsAPhone(page) {
@@ -208,9 +212,57 @@ async function isReadableInDarkAndLight(page) {
   assert.equal((await page.evaluate(CONTRAST)).isDark, true, "it is kept");
 }
 
+const statusOf = async (page, model) => {
+  const status = await (await page.request.get(`${pool.url}/api/motorpool/v1/status`)).json();
+  return status.engines.find((one) => one.model === model);
+};
+
+async function restartGivesAnotherProcess(page) {
+  await button(page, "Load slow").click();
+  await visible(engine(page, "slow").getByText("ready", { exact: true }));
+  const { pid } = await statusOf(page, "slow");
+  await button(page, "Restart slow").click();
+  await visible(page.getByRole("status").filter({ hasText: "slow is ready" }));
+  let now = await statusOf(page, "slow");
+  while (now.pid === pid || now.phase !== "ready") now = await statusOf(page, "slow");
+  assert.ok(now.pid > 0, "another one serves");
+  await engine(page, "slow").getByText("Details").click();
+  await visible(engine(page, "slow").getByText(`process ${now.pid}`, { exact: false }));
+}
+
+async function drainTakesItOutUntilItIsLoaded(page) {
+  await button(page, "Drain slow").click();
+  await visible(engine(page, "slow").getByText("drained", { exact: true }));
+  assert.match(await chat("slow").ended, /"drained"/, "nobody is served");
+  await button(page, "Load slow").click();
+  await visible(engine(page, "slow").getByText("ready", { exact: true }));
+  assert.match(await chat("slow").ended, /\[DONE\]/, "it serves again");
+}
+
+async function resetForgetsAFailedStart(page) {
+  assert.match(await chat("broken").ended, /engine_start_failed/);
+  await visible(engine(page, "broken").getByText("failed", { exact: true }));
+  await button(page, "Reset broken").click();
+  await gone(button(page, "Reset broken"));
+  assert.equal((await statusOf(page, "broken")).trouble, null, "it is tried again");
+  await visible(button(page, "Load broken"));
+}
+
+// What was asked above, as this daemon counted it.
+async function usageOfThisDaemonIsDrawn(page) {
+  const rows = async () => {
+    const told = await (await page.request.get(`${pool.url}/api/motorpool/v1/usage?by=hour&since=24h`)).json();
+    return told.rows.filter(({ model, requests }) => model === "slow" && requests > 0);
+  };
+  while ((await rows()).length === 0) await page.evaluate(() => new Promise(requestAnimationFrame));
+  await view(page, "Usage");
+  await visible(page.getByRole("row", { name: /^slow [1-9]/ }));
+  await until(page, isPainted);
+  await view(page, "Pool");
+}
+
 // A daemon that does not know an action has no button for it.
 async function unknownActionsAreHidden(page) {
-  await button(page, "Load slow").click();
   await page.route("**/engines/*/drain", (route) => route.fulfill({ status: 501, json: { error: { message: "not here" } } }));
   await button(page, "Drain slow").click();
   await gone(button(page, "Drain slow"));
@@ -240,5 +292,6 @@ async function aBrokenRuleIsNoticed(page, _, wrong) {
 await look([
   loadsFromItselfAlone, isUsableByEars, loadShowsItsProgress, logsFollow, loadThatNeedsRoomAsks, leasesAreSeenAsTheyCome,
   whoWaitsIsSeenAndForWhom, unloadOfABusyEngineAsks, denialsCarryTheirProof, chatStreamsAndStops, usageIsDrawn, fitsAPhone,
-  keyboardIsEnough, isReadableInDarkAndLight, unknownActionsAreHidden, aBrokenRuleIsNoticed,
+  keyboardIsEnough, resetForgetsAFailedStart, restartGivesAnotherProcess, drainTakesItOutUntilItIsLoaded,
+  usageOfThisDaemonIsDrawn, isReadableInDarkAndLight, unknownActionsAreHidden, aBrokenRuleIsNoticed,
 ], { expected: ["/usage", "/drain"] });

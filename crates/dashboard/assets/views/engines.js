@@ -20,7 +20,7 @@ export function Engines({ state }) {
   const known = new Set(engines.map((engine) => engine.model));
   const rest = state.models.filter((model) => !known.has(model.id)).map(asRow);
   const live = ordered(engines);
-  const shown = live.filter((engine) => engine.phase !== "idle" || engine.trouble);
+  const shown = live.filter((engine) => engine.phase !== "idle" || engine.trouble || engine.drained);
   const past = [...live.filter((engine) => !shown.includes(engine)), ...rest];
   const ready = engines.filter((engine) => engine.phase === "ready").length;
   return html`<${Part} title="Engines" id="engines" more=${html`<span class="muted">${ready} ready of ${count(shown.length, "engine")}</span>`}>

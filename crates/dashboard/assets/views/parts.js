@@ -32,10 +32,10 @@ const NAMES = { idle: "not loaded", unloaded: "not loaded" };
 
 // What an engine is doing, as a word with a colour.
 export function Phase({ engine }) {
-  const isDrained = engine.drainers > 0;
+  const isDrained = engine.drainers > 0 || engine.drained;
   const isFailed = engine.trouble && engine.phase === "idle";
   const tone = isFailed ? "bad" : isDrained ? "warn" : TONES[engine.phase] ?? "plain";
-  const text = isFailed ? words(engine.trouble.state) : isDrained ? "draining" : NAMES[engine.phase] ?? words(engine.phase);
+  const text = isFailed ? words(engine.trouble.state) : isDrained ? (engine.phase === "idle" ? "drained" : "draining") : NAMES[engine.phase] ?? words(engine.phase);
   return html`<span class="pill ${tone}"><i aria-hidden="true"></i>${text}</span>`;
 }
 

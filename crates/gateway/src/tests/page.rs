@@ -50,6 +50,31 @@ async fn files_of_the_page_are_kept_for_ever_and_asked_for_once() {
 }
 
 #[tokio::test]
+async fn whoever_unpacks_gets_the_page_packed_and_nobody_else() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let page = server.get("/", BROWSER).await;
+    let length = |head: &str| -> usize {
+        let told = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        told.and_then(|text| text.parse().ok()).expect("a length")
+    };
+    for path in ["/", named(&page.body)] {
+        let plain = server.get(path, BROWSER).await;
+        assert!(!plain.head.contains("content-encoding") && plain.head.contains("accept-encoding"), "{}", plain.head);
+        for takes in ["gzip", "br, GZIP;q=0.5"] {
+            let packed = server.get(path, &format!("{BROWSER}accept-encoding: {takes}\r\n")).await;
+            assert!(packed.status == 200 && packed.head.contains("content-encoding: gzip"), "{}", packed.head);
+            assert!(length(&packed.head) < length(&plain.head), "{}", packed.head);
+            assert_ne!(packed.head.split("etag: ").nth(1), plain.head.split("etag: ").nth(1));
+        }
+        for not in ["identity", "gzip;q=0", "br"] {
+            let plain = server.get(path, &format!("{BROWSER}accept-encoding: {not}\r\n")).await;
+            assert!(!plain.head.contains("content-encoding"), "{not}: {}", plain.head);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_link_from_elsewhere_opens_the_page_and_no_other_page_reads_it() {
     let engine = Engine::start();
     let server = Server::start(&Pool::of(&engine), |_| {}).await;
