@@ -1,6 +1,6 @@
-//! [`Answer`]: what operators are told.
+//! [`Answer`]: what operators are told, and [`Held`]: whom a drain waits for.
 use crate::{Outlook, Reloaded};
-use motorpool_vocab::{EngineKey, ModelId};
+use motorpool_vocab::{EngineKey, Holder, ModelId};
 use std::time::Duration;
 
 /// The answer to an operator.
@@ -52,4 +52,13 @@ pub struct Reconciled {
     pub busy: Vec<EngineKey>,
     /// Names that no model has, and numbers beyond 64.
     pub refused: Vec<ModelId>,
+}
+
+/// One lease that a drain waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The engine.
+    pub key: EngineKey,
+    /// Who holds it.
+    pub holder: Holder,
 }

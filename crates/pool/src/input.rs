@@ -1,7 +1,7 @@
 //! What goes into the pool and what comes out: [`Input`], [`Action`], and the values they carry.
 use crate::{
-    Answer, Build, CardSight, Denial, Experience, Facts, GpuPause, Host, KeepAlive, LaunchPlan, Measured, MemorySight,
-    Probe, Probed, Prospect, Refusal, Reload, SessionsKept, Source, Split, Writing,
+    Answer, Build, CardSight, Denial, Experience, Facts, GpuPause, Held, Host, KeepAlive, LaunchPlan, Measured,
+    MemorySight, Probe, Probed, Prospect, Refusal, Reload, SessionsKept, Source, Split, Writing,
 };
 use motorpool_catalog::{Manifest, Model};
 use motorpool_vocab::{
@@ -443,15 +443,6 @@ pub struct Grant {
     /// The session whose context is to be read back into that slot before anything else, if it was written down; `None`:
     /// the slot holds it, or there is none.
     pub returning: Option<Arc<str>>,
-}
-
-/// One lease that a drain waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// The engine.
-    pub key: EngineKey,
-    /// Who holds it.
-    pub holder: Holder,
 }
 
 /// Why a start failed, or could not be tried.

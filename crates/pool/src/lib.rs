@@ -92,13 +92,13 @@ mod upkeep;
 mod view;
 mod wait;
 
-pub use answer::{Answer, Reconciled};
+pub use answer::{Answer, Held, Reconciled};
 pub use breaker::BreakerTerms;
 pub use fallback::OnCpuFallback;
 pub use found::{Build, CardFigures, CardSight, Facts, Measured, MemorySight, Tenant};
 pub use health::{HealthTerms, Probe, Probed};
 pub use input::{
-    Action, Ask, BuildId, Direction, Exit, Force, Grant, Held, Input, Launch, RequestId, SlotChoice, StartFault, Want,
+    Action, Ask, BuildId, Direction, Exit, Force, Grant, Input, Launch, RequestId, SlotChoice, StartFault, Want,
 };
 pub use keeping::{NotKept, SessionsKept, sessions_kept};
 pub use learned::Lessons;
