@@ -218,7 +218,7 @@ async fn an_engine_that_hangs_is_not_waited_for_by_who_only_looks_or_counts() {
     engine.hangs_after(&["half"]);
     assert_eq!(server.get("/props?model=m", "").await.json(), router);
     assert_eq!(server.get("/props?model=m", "").await.json(), router);
-    assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_mins(2), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -275,10 +275,10 @@ const OF_SERVERS: [&str; 2] =
 /// The text of a test in a file of this workspace, to its closing bracket.
 fn text_of(file: &str, test: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let begin = text.find(&format!("fn {test}(")).unwrap_or_else(|| panic!("{file} has no test `{test}`"));
-    let end = ["\n}\n", "\n    }\n"].iter().filter_map(|end| text[begin..].find(end)).max().expect("it ends");
-    text[begin..begin + end].to_owned()
+    let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let begin = source.find(&format!("fn {test}(")).unwrap_or_else(|| panic!("{file} has no test `{test}`"));
+    let end = ["\n}\n", "\n    }\n"].iter().filter_map(|end| source[begin..].find(end)).max().expect("it ends");
+    source[begin..begin + end].to_owned()
 }
 
 #[test]
