@@ -186,7 +186,7 @@ impl Job {
                 // As long as its client sends it, the engine's silence is the client's.
                 let is_slow = self.upload.as_ref().is_some_and(|upload| !upload.has_ended());
                 if !(is_slow && matches!(error, SendError::Timeout(Awaited::FirstResult, _))) {
-                    lease.vital().failed();
+                    note_failure(&lease, &error);
                 }
                 return Err(self.no_reply(context, &lease, error).await);
             }
@@ -230,7 +230,7 @@ impl Job {
 
     /// Why there is no reply to a request that was made once.
     pub(crate) async fn unanswered(&self, context: &Context, lease: &Lease, error: SendError) -> Failure {
-        lease.vital().failed();
+        note_failure(lease, &error);
         let (Attempt::Died(failure) | Attempt::Failed(failure)) = self.no_reply(context, lease, error).await;
         failure
     }
@@ -405,6 +405,14 @@ impl Job {
 
     async fn died(&self, context: &Context, lease: &Lease, broken: Broken) -> Attempt {
         after(broken.cause(&context.handle, lease, &self.asker.holder.request).await)
+    }
+}
+
+/// What it tells of an engine that there is no reply.
+fn note_failure(lease: &Lease, error: &SendError) {
+    match error {
+        SendError::Timeout(Awaited::FirstResult, _) => lease.vital().fell_silent(),
+        SendError::Timeout(..) | SendError::Connect(_) | SendError::Closed(_) => lease.vital().failed(),
     }
 }
 

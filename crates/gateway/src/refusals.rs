@@ -142,6 +142,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_unload_that_could_not_be_has_its_code() {
+        let code = |answer| was_unloaded(answer).map_err(|failure| failure.verdict().code);
+        let within = Duration::from_secs(3);
+        for (answer, want) in [
+            (Answer::Unloaded, Ok(true)),
+            (Answer::NotResident, Ok(false)),
+            (Answer::Stuck(key()), Err("engine_stuck")),
+            (Answer::Busy { key: key(), within }, Err("engine_busy")),
+            (Answer::Serving(key()), Err("engine_busy")),
+        ] {
+            assert_eq!(code(answer), want);
+        }
+    }
+
     fn record(reason: StopReason) -> ExitRecord {
         ExitRecord {
             plan: None,

@@ -42,10 +42,13 @@ pub(crate) enum Broken {
 impl Broken {
     /// Why, when the engine's end is known.
     pub(crate) async fn cause(self, handle: &PoolHandle, lease: &Lease, request: &str) -> Failure {
-        lease.vital().failed();
         match self {
-            Self::Silent(within) => Failure::EngineTimeout { what: Awaited::NextFrame, within },
+            Self::Silent(within) => {
+                lease.vital().fell_silent();
+                Failure::EngineTimeout { what: Awaited::NextFrame, within }
+            }
             Self::Cut(error) => {
+                lease.vital().failed();
                 let key = lease.key();
                 tracing::info!(request, %key, error = &error as &dyn std::error::Error, "an engine's reply broke off");
                 cause_of_death(handle, lease.spawn()).await

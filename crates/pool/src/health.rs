@@ -1,7 +1,7 @@
 //! Whether an engine that is ready still serves (supervisor.md §3).
 //!
 //! ```text
-//!            three misses · all slots taken and nothing moved for 120 s · three failures in a row
+//!            three misses · all slots taken and nothing moved for 120 s · three failures in a row, or a silence
 //!   Well ──────────────────────────────────────────────────────────────────────────────► Suspect: its gate is closed,
 //!    ▲                                                                                        │   but for failures (H2)
 //!    ├── it moves again (unless it failed requests) ──────────────────────────────────────────┤

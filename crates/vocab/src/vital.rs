@@ -24,7 +24,7 @@ pub struct Signs {
     pub moves: u64,
     /// Heads of replies that were no failure of the engine's.
     pub answers: u64,
-    /// Failures since the last answer: statuses of 500 and more, connections that broke.
+    /// Failures since the last answer: statuses of 500 and more, connections that broke; one silence is as many as there can be.
     pub failures: u32,
 }
 
@@ -50,6 +50,11 @@ impl Vital {
         let more = |n: u32| Some(n.saturating_add(1));
         // Never refused: the closure always has an answer.
         let _ = self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
+    /// A reply that did not begin, or did not go on, in all the time that it was given: no other failure has to follow.
+    pub fn fell_silent(&self) {
+        self.failures.store(u32::MAX, Ordering::Relaxed);
     }
 
     /// Failures so far are forgotten: something proved better.
@@ -83,5 +88,8 @@ mod tests {
         vital.failed();
         vital.forgive();
         assert_eq!(vital.look().failures, 0);
+        vital.fell_silent();
+        vital.failed();
+        assert_eq!(vital.look().failures, u32::MAX, "one is enough, and one more is not too many");
     }
 }

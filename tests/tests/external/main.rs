@@ -16,3 +16,4 @@ mod served;
 mod served_fakes;
 mod shared;
 mod support;
+mod told;

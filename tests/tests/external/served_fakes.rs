@@ -13,7 +13,7 @@ use motorpool_vocab::ServerUrl;
 use serde_json::json;
 use std::{fs, path::PathBuf, time::Duration};
 
-fn enter(house: &mut House, (id, kind, port): (&str, &str, u16), more: &[(&'static str, toml::Value)]) {
+pub(crate) fn enter(house: &mut House, (id, kind, port): (&str, &str, u16), more: &[(&'static str, toml::Value)]) {
     let keys = [("id", id.to_owned()), ("kind", kind.to_owned()), ("url", format!("http://localhost:{port}/v1"))];
     house.add("external", keys.map(|(key, value)| (key, value.into())).into_iter().chain(more.iter().cloned()));
 }
@@ -238,7 +238,7 @@ async fn while_another_one_of_us_changes_a_server_what_is_not_there_is_busy_and_
 }
 
 /// Where the program puts what all pools of a user share.
-fn run_of_user(house: &House) -> PathBuf {
+pub(crate) fn run_of_user(house: &House) -> PathBuf {
     let usual = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
     if usual.is_dir() { usual } else { house.path("home/.local/state") }
 }
@@ -308,6 +308,7 @@ async fn a_decline_is_said_in_each_apis_own_words_before_a_stream_and_inside_it(
         (CHAT, json!({"model": "a", "stream": true, "messages": messages}), "data: {\"error\""),
         ("/v1/messages", json!({"model": "a", "stream": true, "max_tokens": 4, "messages": messages}), "event: error"),
         ("/v1/responses", json!({"model": "a", "stream": true, "input": "hello"}), "event: error"),
+        ("/completion", json!({"model": "a", "stream": true, "prompt": "hello"}), "data: {\"error\""),
     ] {
         for (loading, status) in [("off", 503), ("0", 200)] {
             let request = http::Request::post(path).header("host", "localhost").header("x-motorpool-loading", loading);
@@ -315,7 +316,8 @@ async fn a_decline_is_said_in_each_apis_own_words_before_a_stream_and_inside_it(
             let answer = daemon.http().send(request).await.expect("a head").whole().await.expect("an answer");
             let text = answer.text();
             assert_eq!(answer.status.as_u16(), status, "{path} {loading}: {text}");
-            assert!(text.contains("will_not_fit") && text.contains("the server is full"), "{path} {loading}: {text}");
+            let code = if path == "/completion" { "unavailable_error" } else { "will_not_fit" };
+            assert!(text.contains(code) && text.contains("the server is full"), "{path} {loading}: {text}");
             assert_eq!(answer.headers.contains_key("retry-after"), status == 503, "{path}");
             assert_eq!(text.contains(event), status == 200, "{path}: {text}");
         }

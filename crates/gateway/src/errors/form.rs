@@ -8,16 +8,23 @@ use serde::Serialize;
 impl Failure {
     /// The document that answers this caller.
     pub fn document(&self, caller: &Caller) -> Bytes {
+        self.told(caller, None)
+    }
+
+    /// The same inside a stream, where `within` stands for the status that came before it.
+    fn told(&self, caller: &Caller, within: Option<u16>) -> Bytes {
         let Verdict { status, code, kind, param, .. } = self.verdict();
         let message = &self.to_string();
         match caller.family.traits().errors {
-            ErrorForm::Coded => written(&Wrapped { error: Coded { message, r#type: kind, param, code } }),
+            ErrorForm::Coded => {
+                written(&Wrapped { error: Coded { message, r#type: kind, param, code, status: within } })
+            }
             ErrorForm::Numbered => {
                 let error = Numbered { code: status.as_u16(), message, r#type: llama_cpp_type(status) };
                 written(&Wrapped { error })
             }
             ErrorForm::Typed => {
-                let error = Typed { r#type: anthropic_type(status, code), message, code };
+                let error = Typed { r#type: anthropic_type(status, code), message, code, status: within };
                 written(&TypedDocument { r#type: "error", error, request_id: &caller.request })
             }
             ErrorForm::Text => written(&Wrapped { error: message }),
@@ -26,14 +33,16 @@ impl Failure {
 
     /// The event that ends a stream which has begun, behind `n_before` events.
     pub fn event(&self, caller: &Caller, n_before: u64) -> Bytes {
+        let status = self.verdict().status.as_u16();
+        let told = || self.told(caller, Some(status));
         let (begin, document, end): (&[u8], _, &[u8]) = match caller.family.traits().stream {
-            StreamError::Data => (b"data: ", self.document(caller), b"\n\n"),
-            StreamError::Named => (b"event: error\ndata: ", self.document(caller), b"\n\n"),
-            StreamError::Line => (b"", self.document(caller), b"\n"),
+            StreamError::Data => (b"data: ", told(), b"\n\n"),
+            StreamError::Named => (b"event: error\ndata: ", told(), b"\n\n"),
+            StreamError::Line => (b"", told(), b"\n"),
             StreamError::Sequenced => {
                 let Verdict { code, param, .. } = self.verdict();
                 let message = &self.to_string();
-                let event = Sequenced { r#type: "error", code, message, param, sequence_number: n_before };
+                let event = Sequenced { r#type: "error", code, status, message, param, sequence_number: n_before };
                 (b"event: error\ndata: ", written(&event), b"\n\n")
             }
         };
@@ -56,6 +65,8 @@ struct Coded<'a> {
     r#type: &'static str,
     param: Option<&'static str>,
     code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
 }
 
 #[derive(Serialize)]
@@ -77,12 +88,15 @@ struct Typed<'a> {
     r#type: &'static str,
     message: &'a str,
     code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
 }
 
 #[derive(Serialize)]
 struct Sequenced<'a> {
     r#type: &'static str,
     code: &'static str,
+    status: u16,
     message: &'a str,
     param: Option<&'static str>,
     sequence_number: u64,
@@ -163,14 +177,18 @@ mod tests {
                 let data = event.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)).expect("its frame");
                 let told: Value = serde_json::from_str(data).expect("one line of JSON");
                 assert!(!data.contains('\n'), "{data}");
-                if family == Family::Responses {
-                    let Verdict { code, param, .. } = failure.verdict();
-                    let message = failure.to_string();
-                    let want = json!({"type":"error","code":code,"message":message,"param":param,"sequence_number":7});
-                    assert_eq!(told, want);
-                } else {
-                    assert_eq!(told, document);
+                let Verdict { status, code, param, .. } = failure.verdict();
+                // The status that it would have had, where the form has a place for it.
+                let mut want = document;
+                match family {
+                    Family::OpenAi | Family::Anthropic => want["error"]["status"] = status.as_u16().into(),
+                    Family::Responses => {
+                        want = json!({"type":"error","code":code,"status":status.as_u16(),"param":param});
+                        (want["message"], want["sequence_number"]) = (failure.to_string().into(), 7.into());
+                    }
+                    Family::LlamaCpp | Family::Ollama => {}
                 }
+                assert_eq!(told, want);
             }
         }
     }

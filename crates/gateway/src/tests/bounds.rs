@@ -53,6 +53,36 @@ async fn the_first_bytes_of_a_reply_have_the_time_of_a_first_result() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_silence_is_enough_to_doubt_an_engine_and_one_break_is_not() {
+    let messages = json!([{"role":"user","content":"x"}]);
+    for path in [CHAT, "/api/chat", "/m/m/completion"] {
+        for streams in [false, true] {
+            let told = async |deed: fn(&Engine, &Pool)| {
+                let engine = Engine::start();
+                let pool = Pool::of(&engine);
+                let server = Server::start(&pool, |_| {}).await;
+                deed(&engine, &pool);
+                server.post(path, "", &json!({"model":"m","messages":messages,"stream":streams})).await;
+                assert_eq!(engine.leases().await, 0);
+                pool.signs().failures
+            };
+            assert_eq!(told(|engine, _| engine.hangs_after(&[])).await, u32::MAX, "{path} {streams}: no head");
+            assert_eq!(told(|engine, _| engine.hangs_after(&[":\n\n"])).await, u32::MAX, "{path} {streams}: no result");
+            assert_eq!(
+                told(|engine, _| engine.hangs_after(&[&delta("a")])).await,
+                u32::MAX,
+                "{path} {streams}: no more"
+            );
+            let breaks: fn(&Engine, &Pool) = |engine, pool| {
+                pool.stops(motorpool_vocab::StopReason::Health);
+                engine.breaks_after(&[&delta("a")]);
+            };
+            assert_eq!(told(breaks).await, 1, "{path} {streams}: it broke");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_engine_that_falls_silent_inside_a_reply_that_is_put_together_shows_no_life_by_that() {
     let engine = Engine::start();
     let pool = Pool::of(&engine);

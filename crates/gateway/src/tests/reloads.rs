@@ -77,6 +77,18 @@ async fn a_file_is_fetched_by_the_catalog_of_the_last_reload() {
 }
 
 #[tokio::test]
+async fn a_pull_that_fails_is_told_whole_and_in_lines() {
+    let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
+    let pull = Pull::new(|_, _| Box::pin(std::future::ready(Err("the hub is gone".to_owned()))));
+    server.handover.0.now().context.pull.set(pull).expect("nobody did");
+    let whole = server.post("/api/pull", "", &json!({"model": "m", "stream": false})).await;
+    assert_eq!((whole.status, whole.json()), (502, json!({"error": "the hub is gone"})));
+    assert!(whole.head.contains("x-motorpool-code: pull_failed\r\n"), "{whole:?}");
+    let lines = server.post("/api/pull", "", &json!({"model": "m"})).await;
+    assert!(lines.status == 200 && lines.body.ends_with("{\"error\":\"the hub is gone\"}\n"), "{lines:?}");
+}
+
+#[tokio::test]
 async fn nobody_reloads_where_nobody_can() {
     let server = Server::start(&Pool::of(&Engine::start()), |_| {}).await;
     let reply = server.post("/api/motorpool/v1/reload", "", &json!({})).await;

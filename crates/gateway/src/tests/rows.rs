@@ -223,24 +223,63 @@ async fn what_is_wrong_with_a_request_is_a_status_however_early_it_wants_to_be_t
     }
 }
 
-/// What no request for a reply meets, or what cannot be made here, and the test that drives it.
-const ELSEWHERE: [(&str, &str); 15] = [
-    ("engine_unreadable", "tests::an_engine_that_gives_up…, assemble::tests: only what is put together here is read"),
-    ("engine_error", "above, and tests::families: in the engine's words"),
-    ("will_not_fit", "tests/external: by a server that somebody else runs"),
-    ("residency_busy", "tests/external"),
-    ("external_failed", "tests/external"),
-    ("engine_stuck", "refusals: an operator's unload is told so, no request for a reply"),
-    ("host_not_allowed", "tests::keys: by the name it was addressed to"),
-    ("not_found", "tests: a path that is none has no family but by how it begins"),
-    ("method_not_allowed", "tests::families"),
-    ("not_supported", "tests::families"),
-    ("version_not_supported", "tests: before there is a path"),
-    ("pull_failed", "tests/daemon: of `/api/pull`"),
-    ("drained", "tests/daemon: by an operator"),
-    ("invalid_configuration", "tests/daemon: of a reload"),
-    ("history_failed", "tests::records: of a question about usage"),
+#[tokio::test]
+async fn what_an_engine_writes_and_nobody_can_read_is_said_where_it_is_put_together() {
+    for path in [CHAT, OLLAMA] {
+        let engine = Engine::start();
+        let server = Server::start(&Pool::of(&engine), |_| {}).await;
+        engine.stream(&["data: {\"choices\":\n\n"]);
+        let body = json!({"model":"m","stream":false,"messages":[{"role":"user","content":"x"}]});
+        let reply = server.post(path, ASK, &body).await;
+        assert_eq!((reply.status, engine.leases().await), (502, 0), "{path} {reply:?}");
+        assert!(reply.head.contains("x-motorpool-code: engine_unreadable\r\n"), "{path} {reply:?}");
+    }
+}
+
+/// What no request for a reply meets, or what cannot be made here: the file and the test that drive it.
+const ELSEWHERE: [(&str, &str, &str); 14] = [
+    (
+        "engine_unreadable",
+        "tests/rows.rs",
+        "what_an_engine_writes_and_nobody_can_read_is_said_where_it_is_put_together",
+    ),
+    ("engine_error", "tests/families.rs", "an_error_document_that_breaks_off_behind_a_commit_is_still_told"),
+    // Asked of a server that somebody else runs.
+    ("will_not_fit", OF_SERVERS[0], "a_decline_is_said_in_each_apis_own_words_before_a_stream_and_inside_it"),
+    ("residency_busy", OF_SERVERS[1], "a_server_that_another_one_of_us_changes_is_busy_in_every_family"),
+    ("external_failed", OF_SERVERS[1], "a_server_that_hangs_up_has_failed_in_every_family"),
+    // An operator's unload is told so, no request for a reply.
+    ("engine_stuck", "refusals.rs", "an_unload_that_could_not_be_has_its_code"),
+    // By the name it was addressed to.
+    (
+        "host_not_allowed",
+        "../../../tests/tests/daemon/headers.rs",
+        "pages_of_others_and_names_of_others_are_turned_away",
+    ),
+    // A path that is none has no family but by how it begins.
+    ("not_found", "tests.rs", "what_cannot_be_is_said_in_the_callers_shape"),
+    ("method_not_allowed", "tests.rs", "what_cannot_be_is_said_in_the_callers_shape"),
+    ("not_supported", "tests/families.rs", "what_is_not_offered_is_said_in_the_familys_words"),
+    // Before there is a path.
+    ("version_not_supported", "tests.rs", "malformed_requests_are_refused_and_http_2_in_words"),
+    ("pull_failed", "tests/reloads.rs", "a_pull_that_fails_is_told_whole_and_in_lines"),
+    // Of a reload.
+    ("invalid_configuration", "tests/reloads.rs", "only_what_a_file_says_is_the_fault_of_whoever_reloads"),
+    // Of a question about usage.
+    ("history_failed", "tests/records.rs", "a_history_that_cannot_be_read_is_told_and_may_be_asked_again"),
 ];
+
+const OF_SERVERS: [&str; 2] =
+    ["../../../tests/tests/external/served_fakes.rs", "../../../tests/tests/external/told.rs"];
+
+/// The text of a test in a file of this workspace, to its closing bracket.
+fn text_of(file: &str, test: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+    let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let begin = source.find(&format!("fn {test}(")).unwrap_or_else(|| panic!("{file} has no test `{test}`"));
+    let end = ["\n}\n", "\n    }\n"].iter().filter_map(|end| source[begin..].find(end)).max().expect("it ends");
+    source[begin..begin + end].to_owned()
+}
 
 #[test]
 fn every_code_of_the_table_is_driven() {
@@ -248,6 +287,9 @@ fn every_code_of_the_table_is_driven() {
     let refused = refusals();
     let driven = refused.iter().map(|(.., code)| *code);
     let driven = driven.chain(ENGINES.iter().map(|row| row.code)).chain(REQUESTS.iter().map(|row| row.code));
-    let driven: BTreeSet<&str> = driven.chain(ELSEWHERE.iter().map(|(code, _)| *code)).chain(["internal"]).collect();
+    let driven: BTreeSet<&str> = driven.chain(ELSEWHERE.iter().map(|(code, ..)| *code)).chain(["internal"]).collect();
     assert_eq!(driven, all, "what is our own fault cannot be driven");
+    for (code, file, test) in ELSEWHERE {
+        assert!(text_of(file, test).contains(code), "`{test}` in {file} does not look for {code}");
+    }
 }

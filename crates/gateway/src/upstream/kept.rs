@@ -1,28 +1,29 @@
 //! Connections between two requests: [`Kept`].
 //!
-//! The last one back is the first one out, so that those that a burst needed grow old and go. One sweep at a time waits for
-//! the oldest; it ends when none is left.
+//! The last one back is the first one out, so that those that a burst needed grow old and go. Each stays for as long as its
+//! engine says. One sweep at a time waits for the first that has to go; it ends when none is left.
 use super::link::Link;
 use motorpool_vocab::Spawn;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
-use tokio::{runtime::Handle, time::Instant};
-
-/// llama-server closes a connection after 5 s without a request; ours end before that.
-const IDLE: Duration = Duration::from_secs(4);
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
 /// Connections that wait for a request, by child.
 #[derive(Debug, Default)]
-pub(super) struct Kept(Mutex<Shelf>);
+pub(super) struct Kept {
+    shelf: Mutex<Shelf>,
+    came_back: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// In the order they came back.
+    /// In the order they came back, and until when they stay.
     by_child: HashMap<Spawn, Vec<(Instant, Link)>>,
     sweeping: bool,
+    /// When the sweep looks next.
+    swept_at: Option<Instant>,
 }
 
 /// Where a connection comes back to.
@@ -37,13 +38,20 @@ impl Home {
     pub(super) fn keep(self, mut link: Link) {
         // Without a runtime nobody asks any more, and nobody would sweep.
         let Ok(runtime) = Handle::try_current() else { return };
+        let Some(idle) = link.idle() else { return };
         if !link.is_free() {
             return;
         }
+        let until = Instant::now() + idle;
         let mut links = self.kept.links();
-        links.by_child.entry(self.spawn).or_default().push((Instant::now(), link));
+        links.by_child.entry(self.spawn).or_default().push((until, link));
         if !std::mem::replace(&mut links.sweeping, true) {
+            links.swept_at = Some(until);
             runtime.spawn(Arc::clone(&self.kept).sweep());
+        } else if links.swept_at.is_none_or(|at| until < at) {
+            // It goes before all others.
+            links.swept_at = Some(until);
+            self.kept.came_back.notify_one();
         }
     }
 }
@@ -53,33 +61,36 @@ impl Kept {
     pub(super) fn take(&self, spawn: Spawn) -> Option<Link> {
         loop {
             // Looked at, or closed, with nobody waiting for the shelf.
-            let (since, mut link) = self.links().by_child.get_mut(&spawn)?.pop()?;
-            if since.elapsed() < IDLE && link.is_free() {
+            let (until, mut link) = self.links().by_child.get_mut(&spawn)?.pop()?;
+            if Instant::now() < until && link.is_free() {
                 return Some(link);
             }
         }
     }
 
     async fn sweep(self: Arc<Self>) {
-        while let Some(oldest) = self.drop_old() {
-            tokio::time::sleep_until(oldest + IDLE).await;
+        while let Some(first) = self.drop_old() {
+            tokio::select! {
+                () = tokio::time::sleep_until(first) => {}
+                () = self.came_back.notified() => {}
+            }
         }
     }
 
-    /// The oldest of those that stay. `None`: there is none, and no sweep any more.
+    /// When the next of those that stay has to go. `None`: there is none, and no sweep any more.
     fn drop_old(&self) -> Option<Instant> {
         let mut links = self.links();
         let now = Instant::now();
         links.by_child.retain(|_, of_child| {
-            of_child.retain(|(since, _)| *since + IDLE > now);
+            of_child.retain(|(until, _)| *until > now);
             !of_child.is_empty()
         });
-        let oldest = links.by_child.values().filter_map(|of_child| of_child.first()).map(|(since, _)| *since).min();
-        links.sweeping = oldest.is_some();
-        oldest
+        let first = links.by_child.values().flatten().map(|(until, _)| *until).min();
+        (links.sweeping, links.swept_at) = (first.is_some(), first);
+        first
     }
 
     fn links(&self) -> MutexGuard<'_, Shelf> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

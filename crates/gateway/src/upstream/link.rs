@@ -11,7 +11,7 @@
 use super::kept::Home;
 use crate::body::ReplyBody;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
@@ -20,6 +20,7 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -28,6 +29,9 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
+/// llama-server closes a connection after 5 s without a request; ours end before that where nothing else is said.
+const IDLE: Duration = Duration::from_secs(4);
+
 type Driver = http1::Connection<TokioIo<Box<dyn Stream>>, ReplyBody>;
 
 /// A connection to an engine.
@@ -35,22 +39,67 @@ pub(super) struct Link {
     sender: http1::SendRequest<ReplyBody>,
     /// `None`: it has ended.
     driver: Option<Pin<Box<Driver>>>,
+    n_asked: u64,
+    terms: Terms,
+}
+
+/// What the other side says of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Terms {
+    /// One without a request is closed here after so long.
+    idle: Duration,
+    /// One takes so many requests.
+    most: u64,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { idle: IDLE, most: u64::MAX }
+    }
+}
+
+impl Terms {
+    /// By `Keep-Alive: timeout=5, max=100`. Its limit is on its own clock, so ours ends a second before it.
+    fn of(reply: &HeaderMap) -> Self {
+        let lists = reply.get_all("keep-alive").into_iter().filter_map(|value| value.to_str().ok());
+        let mut terms = Self::default();
+        for (name, value) in lists.flat_map(|list| list.split(',')).filter_map(|part| part.split_once('=')) {
+            let Ok(n) = value.trim().trim_matches('"').parse::<u32>() else { continue };
+            match name.trim() {
+                name if name.eq_ignore_ascii_case("timeout") => {
+                    terms.idle = Duration::from_secs(n.saturating_sub(1).into());
+                }
+                // Some tell how many are left, others how many there are in all: the fewer of both.
+                name if name.eq_ignore_ascii_case("max") => terms.most = n.into(),
+                _ => {}
+            }
+        }
+        terms
+    }
 }
 
 impl Link {
     pub(super) async fn over(stream: Box<dyn Stream>) -> hyper::Result<Self> {
         let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
-        Ok(Self { sender, driver: Some(Box::pin(driver)) })
+        Ok(Self { sender, driver: Some(Box::pin(driver)), n_asked: 0, terms: Terms::default() })
     }
 
     /// The head of the reply to `request`.
     pub(super) async fn ask(&mut self, request: Request<ReplyBody>) -> hyper::Result<Response<Incoming>> {
+        self.n_asked += 1;
         let mut reply = pin!(self.sender.send_request(request));
-        poll_fn(|cx| {
+        let reply = poll_fn(|cx| {
             drive(&mut self.driver, cx);
             reply.as_mut().poll(cx)
         })
-        .await
+        .await?;
+        self.terms = Terms::of(reply.headers());
+        Ok(reply)
+    }
+
+    /// So long it waits for another request, if it takes one.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        (self.n_asked < self.terms.most && !self.terms.idle.is_zero()).then_some(self.terms.idle)
     }
 
     /// Whether it takes another request now: the last reply was read to its end, and the engine has not hung up.

@@ -141,6 +141,82 @@ async fn kept_connections_end_before_the_engine_ends_them_though_nobody_asks() {
     }
 }
 
+/// A body that never ends.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = bytes::Bytes;
+    type Error = crate::body::BodyError;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_request_has_not_ended_is_not_kept_though_its_reply_has() {
+    let (mut engine, upstream) = (Engine::that_replies(WHOLE), upstream());
+    let began = Instant::now();
+    let request = |uri| {
+        let mut request = plain(uri).map(|_| crate::body::boxed(Endless));
+        request.headers_mut().insert("transfer-encoding", http::HeaderValue::from_static("chunked"));
+        request
+    };
+    let reply = upstream.send((Spawn(1), &engine.endpoint), ("/x?y", Often::OnceMore), request).await;
+    reply.expect("it answers").into_body().collect().await.expect("it is whole");
+    assert_eq!(engine.next().await.0, Seen::Request(1));
+    let (seen, at) = engine.next().await;
+    assert_eq!((seen, (at - began).as_secs()), (Seen::End(1), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_says_how_long_its_connections_are_kept_and_for_how_many_requests() {
+    for (reply, seconds) in [
+        ("HTTP/1.1 200 OK\r\nkeep-alive: timeout=30\r\ncontent-length: 2\r\n\r\nab", 29),
+        ("HTTP/1.1 200 OK\r\nKeep-Alive: max=100, timeout=\"2\"\r\ncontent-length: 2\r\n\r\nab", 1),
+        ("HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\nab", 0),
+        ("HTTP/1.1 200 OK\r\nkeep-alive: max=1\r\ncontent-length: 2\r\n\r\nab", 0),
+        ("HTTP/1.1 200 OK\r\nkeep-alive: soon\r\ncontent-length: 2\r\n\r\nab", 4),
+    ] {
+        let (mut engine, upstream) = (Engine::that_replies(reply), upstream());
+        engine.ask(&upstream).await.into_body().collect().await.expect("it is whole");
+        assert_eq!(engine.next().await.0, Seen::Request(1));
+        let kept_at = Instant::now();
+        let (seen, at) = engine.next().await;
+        assert_eq!((seen, (at - kept_at).as_secs()), (Seen::End(1), seconds), "{reply}");
+    }
+    let twice = "HTTP/1.1 200 OK\r\nkeep-alive: timeout=9, max=2\r\ncontent-length: 2\r\n\r\nab";
+    let (mut engine, upstream) = (Engine::that_replies(twice), upstream());
+    for n in [1, 1, 2] {
+        engine.ask(&upstream).await.into_body().collect().await.expect("it is whole");
+        let (mut seen, _) = engine.next().await;
+        if seen == Seen::End(1) {
+            (seen, _) = engine.next().await;
+        }
+        assert_eq!(seen, Seen::Request(n));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_to_come_back_and_the_first_to_grow_old_may_be_one() {
+    let (short, long) = (
+        "HTTP/1.1 200 OK\r\nkeep-alive: timeout=3\r\ncontent-length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nkeep-alive: timeout=30\r\ncontent-length: 2\r\n\r\nab",
+    );
+    let (mut lasting, mut brief, upstream) = (Engine::that_replies(long), Engine::that_replies(short), upstream());
+    lasting.ask(&upstream).await.into_body().collect().await.expect("it is whole");
+    let asked = upstream.send((Spawn(2), &brief.endpoint), ("/x?y", Often::OnceMore), plain).await;
+    asked.expect("it answers").into_body().collect().await.expect("it is whole");
+    let kept_at = Instant::now();
+    brief.next().await;
+    assert_eq!((brief.next().await.1 - kept_at).as_secs(), 2);
+    lasting.next().await;
+    assert_eq!((lasting.next().await.1 - kept_at).as_secs(), 29);
+}
+
 #[tokio::test]
 async fn where_nobody_listens_there_is_no_reply() {
     let dir = tempfile::tempdir().expect("a directory");
