@@ -28,6 +28,7 @@
 mod book;
 mod carry;
 mod decide;
+mod listed;
 mod lmstudio;
 mod notice;
 mod protection;
@@ -40,7 +41,7 @@ pub use book::{Adoption, Book, By, Leaving, Owned, Stamp, Stays};
 pub use carry::{After, Carry, Ending, Failure, Happened, Mutation, MutationKind, Step};
 pub use decide::{Action, Capacity, Catalogue, Decline, Facts, Keep, Kind, Lifecycle, MIN_RESIDENCY, Plan, decide};
 pub use lmstudio::{CONTEXT_CEILING, Resolution, Variant, clamp_context, is_capacity_rejection, resolve};
-pub use notice::{Detail, Field, Level, Notice, NoticeKind, Pace, REPEAT, Repeats};
+pub use notice::{Detail, Field, Level, Notice, NoticeKind, Pace, REPEAT, Repeats, SETTLED};
 pub use protection::{Claim, ProtectedSet, Protection, Role, protection};
 pub use resident::{Listing, Owner, Phase, Resident, Seen, Sizes, Used, assess};
 pub use trusted::{Decided, TRUST, Trusted};

@@ -168,6 +168,28 @@ async fn a_request_that_gives_too_few_tokens_is_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_time_until_the_first_result_is_no_slowness_of_a_stream_and_all_time_counts_of_a_whole_answer() {
+    let server = server().await;
+    let visit = Visit::at::<9>(vec![ollama(&server)]);
+    let mut stay = visit.guest.prepare("a").await.expect("it loads");
+    chat(&mut stay).await.expect("it answers");
+    visit.told();
+    // As if that had come only now.
+    visit.later(Duration::from_secs(31));
+    stay.on_first_result().await;
+    stay.on_tokens(1);
+    assert!(visit.told().is_empty(), "a slow start");
+    stay.on_whole(62);
+    assert!(visit.told().is_empty(), "fast enough in all");
+    let mut stay = visit.guest.prepare("a").await.expect("it is there");
+    chat(&mut stay).await.expect("it answers");
+    visit.later(Duration::from_secs(31));
+    stay.on_first_result().await;
+    stay.on_whole(61);
+    assert_eq!(visit.told(), ["degraded"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn addresses_that_no_model_server_has_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     for url in ["http://169.254.169.254/v1", "http://[fe80::1]:8080", "https://metadata.google.internal"] {

@@ -1,16 +1,18 @@
 //! [`Watch`]: one server as it was seen last, so that whoever lists waits for nobody; and how many requests are there.
 use motorpool_external::{
     Autoload, Guest, Refusal, ServerError, Stay, View,
-    residency::{Capacity, Phase, Resident, Seen},
+    residency::{Capacity, Phase, Resident, SETTLED, Seen},
 };
 use std::{
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Context,
     time::Duration,
 };
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
-    time::Instant,
+    time::{Instant, Sleep},
 };
 
 /// From one look at a server to the next, when nothing happens.
@@ -69,7 +71,23 @@ pub struct Watch {
 pub(crate) struct Visit {
     // Ended before it is counted out.
     pub(crate) stay: Stay,
+    /// When its pace is judged next though nothing comes.
+    pulse: Pin<Box<Sleep>>,
     _count: Count,
+}
+
+impl Visit {
+    fn new(stay: Stay, count: Count) -> Self {
+        Self { stay, pulse: Box::pin(tokio::time::sleep(SETTLED)), _count: count }
+    }
+
+    /// Nothing comes, and `n_tokens` came: a reply that falls silent is slow too.
+    pub(crate) fn poll_silence(&mut self, cx: &mut Context<'_>, n_tokens: u64) {
+        while self.pulse.as_mut().poll(cx).is_ready() {
+            self.stay.on_tokens(n_tokens);
+            self.pulse.as_mut().reset(Instant::now() + SETTLED);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -203,7 +221,7 @@ impl Watch {
         let count = Count(Arc::clone(self));
         let stay = self.guest.prepare_asking((model, context), within).await;
         self.wanted.notify_one();
-        Ok(Visit { stay: stay?, _count: count })
+        Ok(Visit::new(stay?, count))
     }
 
     /// Waits until no request is there.
