@@ -79,7 +79,7 @@ async fn a_disk_that_takes_its_time_is_waited_for_by_whoever_loaded_and_by_nobod
     let disk = folder.path().join("residency.new");
     mkfifo(&disk, Mode::S_IRWXU).expect("a pipe");
     let guest = visit.guest.clone();
-    let loading = tokio::spawn(async move { guest.prepare("a").await.map(drop) });
+    let loading = tokio::spawn(async move { guest.prepare("a").await });
     let (guest, others) = (visit.guest.clone(), visit.guest.clone());
     let others = tokio::spawn(async move {
         eventually("it is ours", async || (guest.owned().len() == 1).then_some(())).await;
@@ -88,9 +88,12 @@ async fn a_disk_that_takes_its_time_is_waited_for_by_whoever_loaded_and_by_nobod
     });
     assert_eq!(others.await.expect("nobody waits for the disk"), 2);
     assert!(!loading.is_finished(), "a crash would lose whose it is");
-    let written = tokio::task::spawn_blocking(move || fs::read_to_string(disk)).await.expect("no panic");
+    let path = disk.clone();
+    let written = tokio::task::spawn_blocking(move || fs::read_to_string(path)).await.expect("no panic");
     assert!(written.expect("a text").contains("a:latest"));
-    loading.await.expect("no panic").expect("it is loaded");
+    // What it could not be brought to the disk is written once more, and that is to wait for nobody.
+    fs::remove_file(disk).expect("it is there");
+    drop(loading.await.expect("no panic").expect("it is loaded"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
