@@ -14,7 +14,7 @@
 //! | what a server holds, and what protects it | `resident.rs`, `protection.rs` |
 //! | what to do about a request | `decide.rs` |
 //! | how that is carried out, and undone | `carry.rs` |
-//! | what people and callers are told | `notice.rs` |
+//! | what people and callers are told | `notice.rs`; kinds are in the list of all by how they are made: `listed.rs` |
 //! | what need not be asked again | `trusted.rs` |
 //! | what is ours, in use, and released | `book.rs` |
 //! | what LM Studio calls a model, and how it says that it is full | `lmstudio.rs` |

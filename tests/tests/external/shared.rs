@@ -91,7 +91,7 @@ async fn a_disk_that_takes_its_time_is_waited_for_by_whoever_loaded_and_by_nobod
     let path = disk.clone();
     let written = tokio::task::spawn_blocking(move || fs::read_to_string(path)).await.expect("no panic");
     assert!(written.expect("a text").contains("a:latest"));
-    // What it could not be brought to the disk is written once more, and that is to wait for nobody.
+    // What could not be brought to the disk is written once more, and that is to wait for nobody.
     fs::remove_file(disk).expect("it is there");
     drop(loading.await.expect("no panic").expect("it is loaded"));
 }

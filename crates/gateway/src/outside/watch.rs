@@ -316,7 +316,7 @@ mod tests {
     async fn a_look_that_is_under_way_is_none_that_begins_from_now_on() {
         let (_listener, watch) = silent();
         let mut looking = std::pin::pin!(watch.keep_looking());
-        assert!(futures_poll(looking.as_mut()).await, "the first look has begun");
+        assert!(is_pending(looking.as_mut()).await, "the first look has begun");
         let mut again = std::pin::pin!(watch.look_again(Duration::from_mins(1)));
         tokio::select! {
             () = &mut looking => {}
@@ -325,8 +325,8 @@ mod tests {
         assert_eq!(watch.seen().n_looks, 2);
     }
 
-    /// Polls once; answers whether it waits.
-    async fn futures_poll(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+    /// Whether it waits, once it was polled.
+    async fn is_pending(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
         std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
     }
 
