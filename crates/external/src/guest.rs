@@ -164,7 +164,22 @@ impl Guest {
     /// What would become of a request for `model` now. Nothing is changed and nobody told.
     pub async fn plan(&self, model: &str) -> Result<Plan, Refusal> {
         let look = self.host.look().await?;
-        Ok(decide(&self.case((model, None), &look).await?.facts))
+        let mut case = self.case((model, None), &look).await?;
+        Ok(self.decided(&mut case).await)
+    }
+
+    /// What is to be done. Whether Ollama has a model costs a question, which is asked only when something would go for it.
+    async fn decided(&self, case: &mut Case) -> Plan {
+        let plan = decide(&case.facts);
+        if !matches!(&plan.action, Action::Delegate { release, .. } if !release.is_empty()) {
+            return plan;
+        }
+        case.facts.catalogue = match self.host.server.offers(&case.wanted.wire).await {
+            Ok(true) => Catalogue::Has,
+            Ok(false) => Catalogue::Lacks,
+            Err(why) => Catalogue::Unread(why.to_string()),
+        };
+        decide(&case.facts)
     }
 
     /// What it holds.
@@ -254,8 +269,8 @@ impl Guest {
             }
             // Without a listing nothing is changed, and nothing is trusted.
             let Ok(seen) = self.host.look().await else { return Ok(Settled::at(model, model.to_owned())) };
-            let case = self.case((model, context), &seen).await?;
-            let plan = decide(&case.facts);
+            let mut case = self.case((model, context), &seen).await?;
+            let plan = self.decided(&mut case).await;
             is_needed =
                 lock.is_none() && (case.loader == Loader::Us && changes(&plan.action) || self.keeps(&case, &plan));
             if !is_needed {
@@ -328,7 +343,12 @@ impl Guest {
             },
             residents: assess(&look.listing, self.key(), &host.common.own().book, set),
             capacity,
-            catalogue: if found.is_some() { Catalogue::Has } else { Catalogue::Lacks },
+            // Ollama lists only what is loaded.
+            catalogue: if found.is_some() || self.target().kind == Kind::Ollama {
+                Catalogue::Has
+            } else {
+                Catalogue::Lacks
+            },
             now: (host.common.setting.now)(),
         };
         let loader = if host.server.loads_explicitly(look) { Loader::Us } else { Loader::Request };
@@ -365,9 +385,6 @@ impl Guest {
             }
             Action::Delegate { release, fallback } => {
                 host.common.distrust(self.key());
-                if !release.is_empty() && !host.server.offers(&case.wanted.wire).await? {
-                    return Err(Decline::NoSuchModel.into());
-                }
                 let under = Under::begin(Carry::delegate(&case.wanted.wire, release, case.going(fallback)));
                 if case.loader == Loader::Request {
                     return Ok(Settled { wanted: case.wanted, under: Some(under) });

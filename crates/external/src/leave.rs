@@ -77,7 +77,9 @@ impl Guest {
                 });
             }
             while unloads.join_next().await.is_some() {}
-            coming.iter().for_each(|owned| self.host.common.came((self.key(), &owned.model)));
+            for owned in &coming {
+                self.host.common.came((self.key(), &owned.model));
+            }
             self.host.common.written().await;
         };
         let _ = tokio::time::timeout(within, releases).await;

@@ -14,6 +14,7 @@ use crate::{
 use http::{Request, Response};
 use hyper::body::Incoming;
 use motorpool_residency::{By, Ending, Failure, Happened, Kind, Pace, Step, is_capacity_rejection};
+use motorpool_vocab::Now;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -40,6 +41,8 @@ pub struct Stay {
     /// It was decided once more already.
     is_second: bool,
     pace: Pace,
+    /// When it was sent to a model that was there.
+    sent: Option<Now>,
 }
 
 /// A load that the request brings about.
@@ -58,7 +61,7 @@ impl Stay {
         host.common.begin(guest.key(), model);
         let wanted = Wanted::new(model, model.to_owned());
         let pace = Pace::Watched { since: (host.common.setting.now)() };
-        Self { guest: guest.clone(), wanted, context, open: None, is_second: false, pace }
+        Self { guest: guest.clone(), wanted, context, open: None, is_second: false, pace, sent: None }
     }
 
     pub(crate) async fn settle(&mut self) -> Result<(), Refusal> {
@@ -96,7 +99,9 @@ impl Stay {
         path_and_query: &str,
         request: impl Fn() -> Request<Body>,
     ) -> Result<Response<Incoming>, CallError> {
-        self.pace = Pace::Watched { since: (self.host().common.setting.now)() };
+        let now = (self.host().common.setting.now)();
+        self.pace = Pace::Watched { since: now };
+        self.sent = self.open.is_none().then_some(now);
         let server: &Server = &self.guest.host.server;
         let answer = server.send(path_and_query, request).await;
         if answer.is_err() {
@@ -160,6 +165,7 @@ impl Stay {
     /// The server answered well: what it loaded for this request is ours. Once is enough; it costs nothing where nothing
     /// was loaded.
     pub async fn on_first_result(&mut self) {
+        self.pace.on_first_result((self.host().common.setting.now)());
         let Some(mut open) = self.open.take() else { return };
         let host = Arc::clone(self.host());
         let listing = host.list().await.ok();
@@ -177,6 +183,15 @@ impl Stay {
         host.report(&mut open.under, if is_new { Happened::Well(listing) } else { Happened::Unseen(listing) });
         if is_there && open.under.ending() == Some(Ending::Loaded) {
             host.trust(&self.wanted);
+        }
+    }
+
+    /// The answer is whole, and had `n_tokens`: the same as [`Self::on_tokens`], by all the time since it was sent, unless
+    /// the server loaded the model meanwhile.
+    pub fn on_whole(&mut self, n_tokens: u64) {
+        if let (Some(since), Pace::Watched { .. }) = (self.sent, self.pace) {
+            self.pace = Pace::Watched { since };
+            self.on_tokens(n_tokens);
         }
     }
 

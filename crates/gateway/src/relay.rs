@@ -259,6 +259,11 @@ impl Relay {
     /// API's, the API's.
     fn give(&mut self, bytes: Bytes) -> Frame<Bytes> {
         self.tap.pass(&bytes);
+        if let (Manner::Bytes, Some(visit)) = (&self.manner, &mut self.visit)
+            && let Some(n_tokens) = self.tap.recorder().generated()
+        {
+            visit.stay.on_whole(n_tokens);
+        }
         if let Manner::Events(caller) = &self.manner
             && let Some(failure) = given_up(&bytes)
         {
@@ -327,7 +332,14 @@ impl Body for Relay {
                     Manner::Lines | Manner::Bytes => Err(failure.into()),
                 }));
             }
-            match ready!(self.poll_flowing(cx)) {
+            let flowing = self.poll_flowing(cx);
+            if flowing.is_pending() {
+                let n_tokens = self.events.n_tokens(&self.manner);
+                if let (Some(visit), Some(n)) = (&mut self.visit, n_tokens) {
+                    visit.poll_silence(cx, n);
+                }
+            }
+            match ready!(flowing) {
                 Some(Ok(bytes)) => {
                     let frame = self.give(bytes);
                     let n_tokens = self.events.n_tokens(&self.manner);

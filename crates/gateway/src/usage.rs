@@ -140,6 +140,11 @@ impl Recorder {
         self.0.record.lock().unwrap_or_else(PoisonError::into_inner).request.clone()
     }
 
+    /// Tokens of the answer, as far as they were counted.
+    pub(crate) fn generated(&self) -> Option<u64> {
+        self.0.record.lock().unwrap_or_else(PoisonError::into_inner).tokens.generated
+    }
+
     /// What its parts are spans below.
     pub(crate) fn span(&self) -> &Span {
         &self.0.span

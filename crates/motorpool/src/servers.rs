@@ -31,7 +31,7 @@ use motorpool_external::{
     Guest, Guests, KeepAlive, Key, LEAVE_WITHIN, Limits, News, OpenError, Setting, Sink, Target, Told,
 };
 use motorpool_gateway::{Outside, Watch};
-use motorpool_residency::{Claim, Field, Kind, Level, Lifecycle, MutationKind, Notice, ProtectedSet, Role};
+use motorpool_residency::{Claim, Field, Kind, Level, Lifecycle, Notice, ProtectedSet, Role};
 use motorpool_supervisor::{LocalServer, PoolHandle};
 use motorpool_vocab::{EventKind, ExternalNotice, Fact};
 use serde_json::{Map, Value};
@@ -274,11 +274,7 @@ fn event(News { target, server, what }: News) -> EventKind {
     let server = server.as_str();
     match what {
         Told::Mutation(mutation) => {
-            let change = match mutation.kind {
-                MutationKind::Load => "load",
-                MutationKind::Evict => "evict",
-                MutationKind::Restore => "restore",
-            };
+            let change = mutation.kind.as_str();
             EventKind::ExternalChanged { target, server, change, model: mutation.model }
         }
         Told::Notice(notice) => {

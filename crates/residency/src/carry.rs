@@ -11,6 +11,7 @@
 //! end, whatever becomes of who asked. **R4**.
 use crate::{
     book::Stays,
+    listed::listed,
     notice::{Detail, Notice, NoticeKind},
     protection::Protection,
     resident::{Listing, Resident},
@@ -84,15 +85,17 @@ pub struct Mutation {
     pub model: String,
 }
 
-/// What kind of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MutationKind {
-    /// A model was loaded for a request.
-    Load,
-    /// One of ours was unloaded for another.
-    Evict,
-    /// One that had gone was loaded again.
-    Restore,
+listed! {
+    /// What kind of change.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    MutationKind {
+        /// A model was loaded for a request.
+        Load = "load",
+        /// One of ours was unloaded for another.
+        Evict = "evict",
+        /// One that had gone was loaded again.
+        Restore = "restore",
+    }
 }
 
 /// Whether a load depends on it that one goes.

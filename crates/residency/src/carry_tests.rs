@@ -5,6 +5,7 @@ use crate::{
     testing::{ours, protected},
 };
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn holding(models: &[&str]) -> Listing {
     Listing { rows: models.iter().map(|&model| Seen::new(model, Phase::Loaded)).collect() }
@@ -114,6 +115,18 @@ fn a_load_that_nobody_saw_is_no_change() {
     assert_eq!(carry.on_happened(Happened::Well(None)), Step::Load);
     assert_eq!(carry.on_happened(Happened::Unseen(None)), Step::Done(Ending::Loaded));
     assert_eq!(changes(&mut carry), [(MutationKind::Evict, "a".into())]);
+}
+
+#[test]
+fn every_kind_of_change_is_told_by_something() {
+    let (mut carry, _) = Carry::load("k", vec![ours("a")], &[]);
+    let _ = carry.on_happened(Happened::Well(None));
+    let _ = carry.on_happened(Happened::Badly(other("corrupt"), None));
+    let _ = carry.on_happened(Happened::Well(None));
+    let (mut other, _) = Carry::load("k", vec![], &[]);
+    let _ = other.on_happened(Happened::Well(None));
+    let told: BTreeSet<_> = changes(&mut carry).into_iter().chain(changes(&mut other)).map(|(kind, _)| kind).collect();
+    assert_eq!(told, BTreeSet::from(MutationKind::ALL));
 }
 
 #[test]

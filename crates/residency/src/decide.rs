@@ -227,7 +227,7 @@ pub fn decide(facts: &Facts) -> Plan {
         }
         (None, Kind::Router) => on_router(facts, &mut notices),
         (None, Kind::LmStudio) => Action::Delegate { release: Vec::new(), fallback: pick_candidates(facts) },
-        (None, Kind::Ollama) => Action::Delegate { release: pick_stragglers(facts), fallback: Vec::new() },
+        (None, Kind::Ollama) => on_ollama(facts, &mut notices),
     };
     Plan { action, notices }
 }
@@ -256,6 +256,22 @@ fn on_router(facts: &Facts, notices: &mut Vec<Notice>) -> Action {
     }
 }
 
+/// Stragglers go only for a model that can be loaded.
+fn on_ollama(facts: &Facts, notices: &mut Vec<Notice>) -> Action {
+    let release = pick_stragglers(facts);
+    let declined = if release.is_empty() { None } else { impossible(facts, notices) };
+    declined.unwrap_or(Action::Delegate { release, fallback: Vec::new() })
+}
+
+/// Nothing goes for a model that cannot be loaded, or of which nobody knows whether it can.
+fn impossible(facts: &Facts, notices: &mut Vec<Notice>) -> Option<Action> {
+    match &facts.catalogue {
+        Catalogue::Has => None,
+        Catalogue::Lacks => Some(decline(facts, notices, Decline::NoSuchModel)),
+        Catalogue::Unread(why) => Some(Action::Decline(Decline::Unread(why.clone()))),
+    }
+}
+
 /// `need` of ours go, or none.
 fn make_room(facts: &Facts, notices: &mut Vec<Notice>, need: usize) -> Action {
     let mut evict = pick_candidates(facts);
@@ -272,10 +288,8 @@ fn make_room(facts: &Facts, notices: &mut Vec<Notice>, need: usize) -> Action {
         };
         return decline(facts, notices, why);
     }
-    match &facts.catalogue {
-        Catalogue::Has => {}
-        Catalogue::Lacks => return decline(facts, notices, Decline::NoSuchModel),
-        Catalogue::Unread(why) => return Action::Decline(Decline::Unread(why.clone())),
+    if let Some(declined) = impossible(facts, notices) {
+        return declined;
     }
     evict.truncate(need);
     notices.extend(evict.iter().map(|victim| about_to_evict(facts, victim)));

@@ -32,6 +32,23 @@ fn a_server_that_its_user_manages_is_only_observed_and_stress_is_told_all_the_sa
 }
 
 #[test]
+fn stragglers_go_only_for_a_model_that_ollama_has() {
+    for (catalogue, action, told) in [
+        (Catalogue::Lacks, Action::Decline(Decline::NoSuchModel), vec![NoticeKind::WillNotFit]),
+        (Catalogue::Unread("401".into()), Action::Decline(Decline::Unread("401".into())), vec![]),
+    ] {
+        let mut facts = of_kind(Kind::Ollama, vec![ours("a")]);
+        facts.now = Now::ZERO.after(MIN_RESIDENCY * 2);
+        facts.catalogue = catalogue.clone();
+        let plan = decide(&facts);
+        assert_eq!((plan.action.clone(), kinds(&plan)), (action, told));
+        facts.residents.clear();
+        let nothing = Action::Delegate { release: vec![], fallback: vec![] };
+        assert_eq!(decide(&facts).action, nothing, "where nothing goes, its server says it");
+    }
+}
+
+#[test]
 fn each_resident_larger_than_its_part_in_graphics_memory_is_told_first() {
     let mut facts = router(Capacity::Of(3), vec![ours("a"), ours("b"), ours("k")]);
     facts.residents[0].seen.sizes = Some(Sizes { total: Bytes::gib(2), vram: Bytes::gib(1) });

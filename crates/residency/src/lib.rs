@@ -14,7 +14,7 @@
 //! | what a server holds, and what protects it | `resident.rs`, `protection.rs` |
 //! | what to do about a request | `decide.rs` |
 //! | how that is carried out, and undone | `carry.rs` |
-//! | what people and callers are told | `notice.rs` |
+//! | what people and callers are told | `notice.rs`; kinds are in the list of all by how they are made: `listed.rs` |
 //! | what need not be asked again | `trusted.rs` |
 //! | what is ours, in use, and released | `book.rs` |
 //! | what LM Studio calls a model, and how it says that it is full | `lmstudio.rs` |
@@ -28,6 +28,7 @@
 mod book;
 mod carry;
 mod decide;
+mod listed;
 mod lmstudio;
 mod notice;
 mod protection;
@@ -40,7 +41,7 @@ pub use book::{Adoption, Book, By, Leaving, Owned, Stamp, Stays};
 pub use carry::{After, Carry, Ending, Failure, Happened, Mutation, MutationKind, Step};
 pub use decide::{Action, Capacity, Catalogue, Decline, Facts, Keep, Kind, Lifecycle, MIN_RESIDENCY, Plan, decide};
 pub use lmstudio::{CONTEXT_CEILING, Resolution, Variant, clamp_context, is_capacity_rejection, resolve};
-pub use notice::{Detail, Field, Level, Notice, NoticeKind, Pace, REPEAT, Repeats};
+pub use notice::{Detail, Field, Level, Notice, NoticeKind, Pace, REPEAT, Repeats, SETTLED};
 pub use protection::{Claim, ProtectedSet, Protection, Role, protection};
 pub use resident::{Listing, Owner, Phase, Resident, Seen, Sizes, Used, assess};
 pub use trusted::{Decided, TRUST, Trusted};

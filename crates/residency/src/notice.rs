@@ -4,6 +4,7 @@
 //! case; a notice is for everybody else.
 use crate::{
     decide::{Facts, notice},
+    listed::listed,
     protection::Role,
 };
 use motorpool_vocab::{Bytes, Now};
@@ -12,25 +13,27 @@ use std::{collections::HashMap, time::Duration};
 /// The same about the same model is told once in so long.
 pub const REPEAT: Duration = Duration::from_mins(1);
 /// How long a request runs before it is judged slow.
-const SETTLED: Duration = Duration::from_secs(30);
+pub const SETTLED: Duration = Duration::from_secs(30);
 /// Tokens a second that are too few.
 const SLOWEST: u64 = 2;
 
-/// What a notice is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NoticeKind {
-    /// The request is not sent, or what was evicted could not be put back.
-    WillNotFit,
-    /// A resident of ours goes now.
-    AboutToEvict,
-    /// A configured model was displaced, or what was displaced is back.
-    Swap,
-    /// The model shares its server.
-    CoResident,
-    /// More is asked of the server than it has.
-    Stress,
-    /// A request is slow beyond use.
-    Degraded,
+listed! {
+    /// What a notice is about.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    NoticeKind {
+        /// The request is not sent, or what was evicted could not be put back.
+        WillNotFit = "will-not-fit",
+        /// A resident of ours goes now.
+        AboutToEvict = "about-to-evict",
+        /// A configured model was displaced, or what was displaced is back.
+        Swap = "swap",
+        /// The model shares its server.
+        CoResident = "co-resident",
+        /// More is asked of the server than it has.
+        Stress = "stress",
+        /// A request is slow beyond use.
+        Degraded = "degraded",
+    }
 }
 
 /// How loud a notice is.
@@ -106,22 +109,6 @@ pub enum Field {
 }
 
 impl NoticeKind {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::WillNotFit, Self::AboutToEvict, Self::Swap, Self::CoResident, Self::Stress, Self::Degraded];
-
-    /// As programs read it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::WillNotFit => "will-not-fit",
-            Self::AboutToEvict => "about-to-evict",
-            Self::Swap => "swap",
-            Self::CoResident => "co-resident",
-            Self::Stress => "stress",
-            Self::Degraded => "degraded",
-        }
-    }
-
     /// How loud it is.
     pub const fn level(self) -> Level {
         match self {
@@ -208,7 +195,7 @@ impl Repeats {
 pub enum Pace {
     /// Nothing was said about it.
     Watched {
-        /// When it was sent.
+        /// When its first result came; until then when it was sent.
         since: Now,
     },
     /// It was told that it is slow.
@@ -216,6 +203,13 @@ pub enum Pace {
 }
 
 impl Pace {
+    /// Its first result comes only now: what was before was a load, a queue, or a prompt. Tokens are counted from here.
+    pub fn on_first_result(&mut self, now: Now) {
+        if let Self::Watched { since } = self {
+            *since = now;
+        }
+    }
+
     /// It had `n_tokens` by `now`; says so once when that is slower than 2 tokens a second after 30 s.
     pub fn observe(&mut self, now: Now, n_tokens: u64, model: &str) -> Option<Notice> {
         let Self::Watched { since } = *self else { return None };

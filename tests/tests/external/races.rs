@@ -7,7 +7,7 @@ use motorpool_external::{Limits, Refusal, Report, Target, TargetLock};
 use motorpool_residency::{Adoption, By, Decline, Kind, Used};
 use motorpool_testkit::{
     eventually,
-    servers::{FakeOllama, FakeRouter, Fault},
+    servers::{FakeLmStudio, FakeOllama, FakeRouter, Fault, Tier},
 };
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ async fn what_a_person_gives_back_goes_whatever_becomes_of_the_person() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_for_what_is_being_unloaded_waits_and_has_it_loaded_again() {
     let server = FakeOllama::open(&["a", "b"]).await.expect("a free port");
-    let visit = Visit::at::<1>(vec![target(Kind::Ollama, server.port())]);
+    let visit = Visit::at::<10>(vec![target(Kind::Ollama, server.port())]);
     drop(visit.guest.prepare("a").await.expect("it loads"));
     let asked = async |n| (server.asked("/api/generate").len() == n).then_some(());
     eventually("our time is set after its last use", async || asked(2).await).await;
@@ -196,6 +196,26 @@ async fn a_request_for_what_is_being_unloaded_waits_and_has_it_loaded_again() {
     let _stays = (other.await.expect("no panic").expect("it loads"), same.await.expect("no panic").expect("it loads"));
     assert_eq!(visit.owned(), ["a:latest", "b:latest"]);
     assert_eq!(server.residents().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_is_giving_back_is_not_relied_on_by_a_request_that_comes_meanwhile() {
+    let server = FakeLmStudio::open(Tier::V1, &["a"]).await.expect("a free port");
+    let load = serde_json::Map::from_iter([("flash_attention".to_owned(), true.into())]);
+    let visit = visit(Target { load, ..target(Kind::LmStudio, server.port()) });
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    server.fail("/api/v1/models/unload", Fault::Held, 1);
+    let (one, two) = (visit.guest.clone(), visit.guest.clone());
+    let person = tokio::spawn(async move { one.release("a").await });
+    let asked = async || (server.asked("/api/v1/models/unload").len() == 1).then_some(());
+    eventually("it is told to go", asked).await;
+    let request = tokio::spawn(async move { two.prepare("a").await });
+    until_in_use(&visit, "a").await;
+    visit.guest.look().await.expect("it answers");
+    server.release();
+    person.await.expect("no panic").expect("ours, and idle then");
+    let _stay = request.await.expect("no panic").expect("it loads again");
+    assert_eq!((server.residents().len(), visit.owned()), (1, vec!["a".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

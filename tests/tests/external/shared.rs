@@ -79,7 +79,7 @@ async fn a_disk_that_takes_its_time_is_waited_for_by_whoever_loaded_and_by_nobod
     let disk = folder.path().join("residency.new");
     mkfifo(&disk, Mode::S_IRWXU).expect("a pipe");
     let guest = visit.guest.clone();
-    let loading = tokio::spawn(async move { guest.prepare("a").await.map(drop) });
+    let loading = tokio::spawn(async move { guest.prepare("a").await });
     let (guest, others) = (visit.guest.clone(), visit.guest.clone());
     let others = tokio::spawn(async move {
         eventually("it is ours", async || (guest.owned().len() == 1).then_some(())).await;
@@ -88,9 +88,12 @@ async fn a_disk_that_takes_its_time_is_waited_for_by_whoever_loaded_and_by_nobod
     });
     assert_eq!(others.await.expect("nobody waits for the disk"), 2);
     assert!(!loading.is_finished(), "a crash would lose whose it is");
-    let written = tokio::task::spawn_blocking(move || fs::read_to_string(disk)).await.expect("no panic");
+    let path = disk.clone();
+    let written = tokio::task::spawn_blocking(move || fs::read_to_string(path)).await.expect("no panic");
     assert!(written.expect("a text").contains("a:latest"));
-    loading.await.expect("no panic").expect("it is loaded");
+    // What could not be brought to the disk is written once more, and that is to wait for nobody.
+    fs::remove_file(disk).expect("it is there");
+    drop(loading.await.expect("no panic").expect("it is loaded"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,6 +168,28 @@ async fn a_request_that_gives_too_few_tokens_is_told_once() {
     }
     let slow: Vec<_> = visit.news().into_iter().map(|one| one.what).collect();
     assert!(matches!(&slow[..], [Told::Notice(one)] if one.kind == NoticeKind::Degraded), "{slow:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_until_the_first_result_is_no_slowness_of_a_stream_and_all_time_counts_of_a_whole_answer() {
+    let server = server().await;
+    let visit = Visit::at::<9>(vec![ollama(&server)]);
+    let mut stay = visit.guest.prepare("a").await.expect("it loads");
+    chat(&mut stay).await.expect("it answers");
+    visit.told();
+    // As if that had come only now.
+    visit.later(Duration::from_secs(31));
+    stay.on_first_result().await;
+    stay.on_tokens(1);
+    assert!(visit.told().is_empty(), "a slow start");
+    stay.on_whole(62);
+    assert!(visit.told().is_empty(), "fast enough in all");
+    let mut stay = visit.guest.prepare("a").await.expect("it is there");
+    chat(&mut stay).await.expect("it answers");
+    visit.later(Duration::from_secs(31));
+    stay.on_first_result().await;
+    stay.on_whole(61);
+    assert_eq!(visit.told(), ["degraded"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,7 +23,7 @@ pub(crate) struct Visit {
 }
 
 /// By how much each test's own clock is put forward, in nanoseconds.
-static FORWARD: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+static FORWARD: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
 
 /// The clock of the test that calls itself `N`; nobody puts 0 forward.
 fn clock<const N: usize>() -> Now {

@@ -185,6 +185,7 @@ impl Job {
         let message = format!("{}: {why}", self.to.qualified());
         match why {
             Refusal::Declined(Decline::NoSuchModel) | Refusal::Unknown(_) => Failure::NotOffered(message),
+            Refusal::Declined(Decline::Unread(_)) => Failure::ExternalFailed(message),
             Refusal::Declined(_) => Failure::WillNotFit(message),
             Refusal::Lock(_) => Failure::ResidencyBusy(message),
             Refusal::InUse(_) => Failure::EngineBusy(message),

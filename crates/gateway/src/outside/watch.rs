@@ -1,16 +1,18 @@
 //! [`Watch`]: one server as it was seen last, so that whoever lists waits for nobody; and how many requests are there.
 use motorpool_external::{
     Autoload, Guest, Refusal, ServerError, Stay, View,
-    residency::{Capacity, Phase, Resident, Seen},
+    residency::{Capacity, Phase, Resident, SETTLED, Seen},
 };
 use std::{
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Context,
     time::Duration,
 };
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
-    time::Instant,
+    time::{Instant, Sleep},
 };
 
 /// From one look at a server to the next, when nothing happens.
@@ -69,7 +71,23 @@ pub struct Watch {
 pub(crate) struct Visit {
     // Ended before it is counted out.
     pub(crate) stay: Stay,
+    /// When its pace is judged next though nothing comes.
+    pulse: Pin<Box<Sleep>>,
     _count: Count,
+}
+
+impl Visit {
+    fn new(stay: Stay, count: Count) -> Self {
+        Self { stay, pulse: Box::pin(tokio::time::sleep(SETTLED)), _count: count }
+    }
+
+    /// Nothing comes, and `n_tokens` came: a reply that falls silent is slow too.
+    pub(crate) fn poll_silence(&mut self, cx: &mut Context<'_>, n_tokens: u64) {
+        while self.pulse.as_mut().poll(cx).is_ready() {
+            self.stay.on_tokens(n_tokens);
+            self.pulse.as_mut().reset(Instant::now() + SETTLED);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -203,7 +221,7 @@ impl Watch {
         let count = Count(Arc::clone(self));
         let stay = self.guest.prepare_asking((model, context), within).await;
         self.wanted.notify_one();
-        Ok(Visit { stay: stay?, _count: count })
+        Ok(Visit::new(stay?, count))
     }
 
     /// Waits until no request is there.
@@ -298,7 +316,7 @@ mod tests {
     async fn a_look_that_is_under_way_is_none_that_begins_from_now_on() {
         let (_listener, watch) = silent();
         let mut looking = std::pin::pin!(watch.keep_looking());
-        assert!(futures_poll(looking.as_mut()).await, "the first look has begun");
+        assert!(is_pending(looking.as_mut()).await, "the first look has begun");
         let mut again = std::pin::pin!(watch.look_again(Duration::from_mins(1)));
         tokio::select! {
             () = &mut looking => {}
@@ -307,8 +325,8 @@ mod tests {
         assert_eq!(watch.seen().n_looks, 2);
     }
 
-    /// Polls once; answers whether it waits.
-    async fn futures_poll(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+    /// Whether it waits, once it was polled.
+    async fn is_pending(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
         std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
     }
 

@@ -94,7 +94,9 @@ impl FakeRouter {
 
     /// From now on `model` has this tag.
     pub fn tag(&self, model: &str, tag: &str) {
-        held(&self.state).row(model).into_iter().for_each(|row| row.tags.push(tag.to_owned()));
+        if let Some(row) = held(&self.state).row(model) {
+            row.tags.push(tag.to_owned());
+        }
     }
 
     /// `model` goes with the next load of another.
@@ -145,7 +147,9 @@ impl State {
             Some(row) => row.port = Some(40_000 + n),
             None => {}
         }
-        gone.into_iter().for_each(|gone| drop(self.unload(&gone)));
+        if let Some(gone) = gone {
+            self.unload(&gone);
+        }
         (200, json!({"success": true}))
     }
 
