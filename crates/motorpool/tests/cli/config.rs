@@ -53,8 +53,11 @@ fn a_check_shows_every_fault_of_every_file_and_what_only_shows_when_all_are_read
 #[test]
 fn what_needs_no_model_is_told_although_a_models_file_is_wrong() {
     let home = Home::new();
-    let server =
-        |id: &str| format!("[[external]]\nid = \"{id}\"\nkind = \"ollama\"\nurl = \"http://127.0.0.1:11434\"\n");
+    let server = |id: &str| {
+        format!(
+            "[[external]]\nid = \"{id}\"\nkind = \"ollama\"\nurl = \"http://127.0.0.1:11434\"\nkey_env = \"NOWHERE_SET\"\n"
+        )
+    };
     let config = |model: &str| format!("[defaults]\nmodel = \"{model}\"\n{}{}", server("a"), server("b"));
     home.write("set/catalog/a.toml", "id = \"a\"\nslotz = 1\naliases = [\"x\"]\nsource = { file = \"/m.gguf\" }\n");
     let said = |config: &str| {
@@ -63,13 +66,13 @@ fn what_needs_no_model_is_told_although_a_models_file_is_wrong() {
         String::from_utf8(out).expect("text")
     };
     let all = said(&config("nobody"));
-    for part in ["did you mean `slots`?", "defaults.model names no model", "127.0.0.1:11434"] {
+    for part in ["did you mean `slots`?", "defaults.model names no model", "NOWHERE_SET, which is not set"] {
         assert!(all.contains(part), "{part} in {all}");
     }
     // That of the file that is wrong, and what only follows from it, is no fault.
     for name in ["a", "x"] {
         let said = said(&config(name));
-        assert!(!said.contains("defaults.model") && said.contains("127.0.0.1:11434"), "{said}");
+        assert!(!said.contains("defaults.model") && said.contains("NOWHERE_SET, which is not set"), "{said}");
     }
     home.write("set/catalog/a.toml", "id = \n");
     assert!(!said(&config("nobody")).contains("defaults.model"), "nobody can say what it is called");
