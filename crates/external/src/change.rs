@@ -3,7 +3,7 @@
 use crate::{
     common::Common,
     error::ServerError,
-    server::{Load, Loaded, Look, Server, Whose},
+    server::{Begun, Load, Loaded, Look, Server, Whose},
     target::Target,
 };
 use motorpool_residency::{
@@ -157,7 +157,11 @@ impl Host {
         if let Some(by) = by.filter(|_| is_new) {
             self.common.come(coming, by);
         }
-        let loaded = self.server.load(load, &|seen| self.common.coming_as(coming, seen)).await;
+        let on_begun = |begun: Begun<'_>| match begun {
+            Begun::Ours(seen) => self.common.coming_as(coming, seen),
+            Begun::Theirs => self.common.came(coming),
+        };
+        let loaded = self.server.load(load, &on_begun).await;
         let named = loaded.as_ref().ok().and_then(|loaded| loaded.instance.clone());
         let name = named.unwrap_or_else(|| load.model.to_owned());
         let happened = self.loaded((&name, by), (before, loaded)).await;

@@ -228,8 +228,11 @@ impl Guest {
     }
 
     pub(crate) async fn lock(&self) -> Result<TargetLock, LockError> {
-        let setting = &self.host.common.setting;
-        TargetLock::take(&setting.run, self.key(), setting.lock_within).await
+        self.lock_within(self.host.common.setting.lock_within).await
+    }
+
+    async fn lock_within(&self, within: Duration) -> Result<TargetLock, LockError> {
+        TargetLock::take(&self.host.common.setting.run, self.key(), within).await
     }
 
     fn trusted(&self, model: &str) -> Option<Settled> {
@@ -271,8 +274,14 @@ impl Guest {
             let Ok(seen) = self.host.look().await else { return Ok(Settled::at(model, model.to_owned())) };
             let mut case = self.case((model, context), &seen).await?;
             let plan = self.decided(&mut case).await;
-            is_needed =
-                lock.is_none() && (case.loader == Loader::Us && changes(&plan.action) || self.keeps(&case, &plan));
+            is_needed = lock.is_none() && case.loader == Loader::Us && changes(&plan.action);
+            if !is_needed && lock.is_none() && self.keeps(&case, &plan) {
+                // Our time is worth no wait: it is set after the last use, too.
+                lock = self.lock_within(Duration::ZERO).await.ok();
+                if lock.is_some() {
+                    continue;
+                }
+            }
             if !is_needed {
                 plan.notices.into_iter().for_each(|notice| self.host.common.tell(self.target(), notice));
                 return self.act(case, plan.action, lock).await;

@@ -8,7 +8,7 @@ use crate::{
     call::{Answer, Caller},
     error::{ServerError, checked, refused},
     rows,
-    server::{OnBegun, Whose},
+    server::{Begun, OnBegun, Whose},
     target::{Limits, Target},
     watch::{Progress, Watch},
 };
@@ -88,19 +88,17 @@ impl Router {
         // Before the load: what is said of it must not be missed.
         let watch = self.watch().await;
         let answer = self.caller.post(&url, &json!({ "model": model }), self.limits.load).await?;
-        if is_running(&answer) && is_ours {
-            return self.until_settled(model, watch, on_begun).await.map(|()| Whose::Ours);
-        }
-        if is_running(&answer) {
+        if is_running(&answer) && !is_ours {
+            on_begun(Begun::Theirs);
             return match self.until_settled(model, watch, &|_| ()).await {
                 Err(ServerError::Stalled(within)) => Err(ServerError::TheirsStalled(within)),
                 settled => settled.map(|()| Whose::Theirs),
             };
         }
-        if !answer.is_success() {
+        if !answer.is_success() && !is_running(&answer) {
             return Err(refused(&answer));
         }
-        self.until_settled(model, watch, on_begun).await.map(|()| Whose::Ours)
+        self.until_settled(model, watch, &|seen| on_begun(Begun::Ours(seen))).await.map(|()| Whose::Ours)
     }
 
     /// Unloads `model` and waits until it left; one that is not there is done.
@@ -140,7 +138,12 @@ impl Router {
         Watch::open(&self.caller, &format!("{}/models/sse", self.root), self.limits.look).await
     }
 
-    async fn until_settled(&self, model: &str, mut watch: Watch, on_seen: OnBegun<'_>) -> Result<(), ServerError> {
+    async fn until_settled(
+        &self,
+        model: &str,
+        mut watch: Watch,
+        on_seen: &(dyn Fn(&Seen) + Send + Sync),
+    ) -> Result<(), ServerError> {
         let mut progress = Progress::new(Instant::now(), self.limits.load);
         let mut id = model.to_owned();
         loop {

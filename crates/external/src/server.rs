@@ -66,8 +66,17 @@ pub(crate) struct Loaded {
     pub(crate) whose: Whose,
 }
 
-/// Is told how the server shows a load of ours that it has begun.
-pub(crate) type OnBegun<'a> = &'a (dyn Fn(&Seen) + Send + Sync);
+/// A load that was asked for has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Begun<'a> {
+    /// By us; so the server shows it.
+    Ours(&'a Seen),
+    /// By somebody else, before us.
+    Theirs,
+}
+
+/// Is told how a load begins.
+pub(crate) type OnBegun<'a> = &'a (dyn Fn(Begun<'_>) + Send + Sync);
 
 impl Look {
     /// Whether the server can be told to load and unload; of LM Studio's, only the newest tier.

@@ -9,7 +9,7 @@ use crate::{
     exchange::{Job, Reply},
     family::{Caller, Commit, Family},
     headers,
-    keys::Place,
+    keys::{Place, Rights},
     loading::{self, CommitAfter, Told},
     multipart::boundary_of,
     ollama::{self, Call},
@@ -29,6 +29,9 @@ use hyper::body::Incoming;
 use motorpool_catalog::{Capability, Manifest, Model, Parameters, ReportKind};
 use motorpool_pool::SlotChoice;
 use std::{future::Future, sync::Arc};
+
+/// Paths of engines that nobody may ask.
+const NOBODYS: [&str; 2] = ["/cors-proxy", "/tools"];
 
 /// A request's id, as text.
 pub(crate) type Id<'a> = &'a str;
@@ -172,7 +175,7 @@ pub(crate) async fn by_path(
     }
     let manifest = context.manifest(&model);
     if !manifest.allows(head.method.as_str(), raw.path) {
-        return Err(Failure::NotAllowed("the engine's manifest does not list this path and method for inference"));
+        check_unlisted(&head, raw.path)?;
     }
     let purpose = raw::purpose(raw.path).filter(|_| speaks_llama_server(manifest));
     check_purpose(&model, purpose)?;
@@ -198,6 +201,26 @@ pub(crate) async fn by_path(
     let may_stream = served_at(raw.path).is_some_and(|s| matches!(s.way, Way::Assembled(_) | Way::Streamed));
     let after = commit_after(context, &head.headers, found, Family::LlamaCpp)?;
     answer(context, job, received.loading, if may_stream { after } else { CommitAfter::Never }).await
+}
+
+/// Of an engine's own paths those of inference are anybody's; the others are for who manages the pool and shows it by a key,
+/// and never for a page. What relays to other servers or runs programs is nobody's.
+fn check_unlisted(head: &request::Parts, path: &str) -> Result<(), Failure> {
+    let plain = raw::decoded(path);
+    if NOBODYS
+        .iter()
+        .any(|never| plain.strip_prefix(never).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    {
+        return Err(Failure::NotAllowed("this path of an engine is never served"));
+    }
+    let manages = head.extensions.get::<Rights>().is_some_and(Rights::manages);
+    if manages && !head.headers.contains_key(header::ORIGIN) {
+        return Ok(());
+    }
+    Err(Failure::NotAllowed(
+        "the engine's manifest does not list this path and method for inference: it needs a key with the scope `manage`, \
+         and is not for pages",
+    ))
 }
 
 /// Asks somebody else's server, whose model a raw path names.

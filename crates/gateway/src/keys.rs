@@ -177,6 +177,11 @@ impl Rights {
         self.key.scopes.iter().any(|scope| matches!(scope, Scope::Read | Scope::Manage))
     }
 
+    /// Whether it may change everything.
+    pub(crate) fn manages(&self) -> bool {
+        self.key.scopes.contains(&Scope::Manage)
+    }
+
     /// Whether it is for some models only.
     pub(crate) fn is_for_some(&self) -> bool {
         !self.key.models.is_empty()

@@ -76,11 +76,17 @@ impl Running {
 
     /// A request with this id begins.
     pub(crate) fn enter(self: &Arc<Self>, id: &str) -> Ticket {
-        let one = Arc::new(One { id: id.to_owned(), stage: Mutex::new(Stage::Answering), cancelled: Notify::new() });
         let mut requests = self.requests();
         let number = requests.n_entered;
         requests.n_entered += 1;
-        requests.by_number.insert(number, Arc::clone(&one));
+        drop(requests);
+        self.go_on(Entry(number), id)
+    }
+
+    /// The request of this entry goes on behind its head: what it holds ends with this ticket, not with the one before.
+    pub(crate) fn go_on(self: &Arc<Self>, Entry(number): Entry, id: &str) -> Ticket {
+        let one = Arc::new(One { id: id.to_owned(), stage: Mutex::new(Stage::Answering), cancelled: Notify::new() });
+        self.requests().by_number.insert(number, Arc::clone(&one));
         Ticket { all: Arc::clone(self), number, one }
     }
 
@@ -165,7 +171,10 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let left = std::mem::replace(&mut *self.one.stage(), Stage::Over);
         drop(left);
-        self.all.requests().by_number.remove(&self.number);
+        let mut requests = self.all.requests();
+        if requests.by_number.get(&self.number).is_some_and(|one| Arc::ptr_eq(one, &self.one)) {
+            requests.by_number.remove(&self.number);
+        }
     }
 }
 
@@ -277,6 +286,18 @@ mod tests {
         let rest = body.collect().await.expect("an orderly end").to_bytes();
         assert!(!running.cancel("mine"), "it is over");
         [first, rest].iter().map(|bytes| String::from_utf8_lossy(bytes)).collect()
+    }
+
+    #[test]
+    fn what_follows_a_head_is_ended_by_the_requests_own_number() {
+        let running = Arc::<Running>::default();
+        let head = running.enter("mine");
+        let number = head.number;
+        let rest = running.go_on(head.entry(), "mine");
+        drop(head);
+        assert!(running.cancel_one(number), "it goes on");
+        drop(rest);
+        assert!(!running.cancel_one(number) && running.requests().by_number.is_empty());
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     errors::Failure,
     exchange::Job,
-    running::Ticket,
+    running::{Entry, Ticket},
     upstream::Inflow,
     usage::Recorder,
     wire::Unguarded,
@@ -91,8 +91,12 @@ pub(crate) async fn open(context: &Arc<Context>, job: Job, upgrade: Upgrade) -> 
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = of_upgrades(reply.headers());
     let engines = hyper::upgrade::on(&mut reply);
-    // The request's own ticket ends with its head.
-    let ticket = context.running.enter(&job.asker.holder.request);
+    // The request's own ticket ends with its head; by its number an operator ends what follows.
+    let holder = &job.asker.holder;
+    let ticket = match holder.entry {
+        Some(number) => context.running.go_on(Entry(number), &holder.request),
+        None => context.running.enter(&holder.request),
+    };
     let held = (lease, job.place.clone(), job.recorder.clone());
     tokio::spawn(pass((upgrade.on, engines), ticket, held));
     Ok(response)

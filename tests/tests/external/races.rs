@@ -247,3 +247,36 @@ async fn a_load_that_is_refused_on_the_way_leaves_no_trace_of_being_under_way() 
     visit.guest.leave(PATIENCE).await;
     assert_eq!(server.residents(), ["a"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_loads_meanwhile_is_not_taken_back_by_who_leaves() {
+    let server = open(0).await;
+    let visit = visit(router(&server));
+    server.fail(LOAD, Fault::Held, 1);
+    let guest = visit.guest.clone();
+    let request = tokio::spawn(async move { guest.prepare("a").await });
+    until_asked(&server, LOAD, 1).await;
+    server.load("a");
+    let looks = server.asked(LISTING).len();
+    server.fail(LISTING, Fault::Held, 1);
+    server.release();
+    // Our load was answered that it runs already; we wait for it to be ready.
+    until_asked(&server, LISTING, looks + 1).await;
+    visit.guest.leave(PATIENCE).await;
+    assert_eq!((server.residents(), server.asked(UNLOAD).len()), (vec!["a".to_owned()], 0));
+    request.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_of_ours_that_is_there_waits_for_nobodys_load_only_to_have_our_time_set() {
+    let server = FakeOllama::open(&["a"]).await.expect("a free port");
+    let visit = visit(target(Kind::Ollama, server.port()));
+    drop(visit.guest.prepare("a").await.expect("it loads"));
+    let asked = async |n| (server.asked("/api/generate").len() == n).then_some(());
+    eventually("our time is set", async || asked(2).await).await;
+    visit.guest.distrust();
+    let held = TargetLock::take(&visit.run(), visit.guest.key(), PATIENCE).await.expect("free soon");
+    drop(visit.guest.prepare("a").await.expect("it is there"));
+    assert!(asked(2).await.is_some(), "nothing is set without the lock");
+    drop(held);
+}

@@ -143,6 +143,24 @@ async fn a_key_may_do_what_its_scopes_say() {
 }
 
 #[tokio::test]
+async fn an_engines_unlisted_paths_are_for_keys_that_manage_and_two_of_them_for_nobody() {
+    let both = of("b", &[Scope::Inference, Scope::Manage]);
+    let house = House::with(&[("i", of("i", &[Scope::Inference])), ("b", both)]).await;
+    let asked = async |path: &str, headers: String| house.server.post(path, &headers, &json!({})).await.status;
+    let from_page = |key| bearer(key) + "origin: http://localhost:3000\r\n";
+    for (path, own) in [("/m/m/props", "/props"), ("/upstream/m/slots/0?action=erase", "/slots/0?action=erase")] {
+        assert_eq!((asked(path, bearer("i")).await, asked(path, from_page("b")).await), (403, 403), "{path}");
+        house.engine.json(200, "{}");
+        assert_eq!(asked(path, bearer("b")).await, 200, "{path}");
+        let heard = house.engine.heard().await.head;
+        assert!(heard.starts_with(&format!("post {own} http/1.1")), "{heard}");
+    }
+    for path in ["/m/m/tools", "/m/m/%74ools", "/m/m/cors-proxy/x", "/upstream/m/cors-proxy?url=http://10.0.0.1"] {
+        assert_eq!(asked(path, bearer("b")).await, 403, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_key_for_some_models_sees_and_uses_no_others() {
     let only = KeyRecord { models: vec!["org/m".into()], ..of("a", &[Scope::Inference]) };
     let house = House::with(&[("mp_a", only)]).await;
