@@ -40,7 +40,7 @@ fn a_check_shows_every_fault_of_every_file_and_what_only_shows_when_all_are_read
     );
     fs::remove_file(home.path().join("set/engines/e.toml")).expect("there");
     home.motorpool(&["config", "check", "set"]).assert().code(3).stderr(
-        predicate::str::contains("did you mean `vllm`?").and(predicate::str::contains("error: 1 fault in 3 files")),
+        predicate::str::contains("did you mean `vllm`?").and(predicate::str::contains("error: 2 faults in 3 files")),
     );
     home.write("set/catalog/b.toml", "id = \"b\"\nsource = { file = \"/m.gguf\" }\n");
     let both = predicate::str::contains("defaults.model names no model").and(predicate::str::contains("`nothing`"));
