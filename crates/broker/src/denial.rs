@@ -31,6 +31,8 @@ pub struct Denial {
     pub holders: Vec<(EngineKey, Bytes)>,
     /// Who else uses the card that it meets the bound of, by name.
     pub tenants: Vec<(String, Bytes)>,
+    /// Model servers of others and what they hold of system memory, when it meets the bound of that.
+    pub servers: Vec<(String, Bytes)>,
     /// Cards that are lost, where they could have mattered.
     pub lost: Vec<DeviceId>,
     /// What there is on this machine.
@@ -106,8 +108,9 @@ impl Denial {
     }
 
     fn of(key: EngineKey, requested: Claim, reason: Reason, bounds: &Bounds) -> Self {
-        let (committed, holders, tenants, lost, context) = (Bytes::ZERO, vec![], vec![], vec![], None);
-        Self { key, requested, reason, context, committed, holders, tenants, lost, shares: bounds.into() }
+        let (committed, holders, context) = (Bytes::ZERO, vec![], None);
+        let (tenants, servers, lost) = (vec![], vec![], vec![]);
+        Self { key, requested, reason, context, committed, holders, tenants, servers, lost, shares: bounds.into() }
     }
 
     /// The same as the refusal of a context, if it is one.
@@ -138,6 +141,12 @@ impl Denial {
     #[must_use]
     pub fn with_tenants(self, tenants: Vec<(String, Bytes)>) -> Self {
         Self { tenants, ..self }
+    }
+
+    /// The same with the model servers of others that hold system memory.
+    #[must_use]
+    pub fn with_servers(self, servers: Vec<(String, Bytes)>) -> Self {
+        Self { servers, ..self }
     }
 
     /// The same beside cards that are lost.
@@ -200,10 +209,13 @@ impl Denial {
         self.context.map_or(needs.clone(), |context| format!("{needs} with {} tokens of context", Count(context.asked)))
     }
 
-    /// Who else has graphics memory.
+    /// Who else has graphics memory, and which servers of others have system memory.
     fn others(&self, excess: &Excess) -> String {
         let place = if matches!(excess.which, Which::Device(_)) { "There" } else { "On the graphics devices" };
-        if self.tenants.is_empty() { String::new() } else { format!(" {place}, {}.", used(&self.tenants)) }
+        let said = |place: &str, users: &[(String, Bytes)]| {
+            if users.is_empty() { String::new() } else { format!(" {place}, {}.", used(users)) }
+        };
+        said(place, &self.tenants) + &said("In system memory", &self.servers)
     }
 
     /// Goes on from what it needs.
@@ -521,6 +533,9 @@ mod tests {
         assert!(there.contains(". There, blender uses 20.0 GiB"), "{there}");
         let instead = refused(Which::SystemMemory);
         assert!(instead.contains(". On the graphics devices, blender uses 20.0 GiB"), "{instead}");
+        let servers = bound(Which::SystemMemory, Bytes::gib(9), Bytes::gib(2), &discrete());
+        let servers = servers.with_servers(vec![("external server desk".to_owned(), Bytes::gib(4))]).prose();
+        assert!(servers.contains(". In system memory, external server desk uses 4.0 GiB. "), "{servers}");
     }
 
     #[test]

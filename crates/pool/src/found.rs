@@ -54,7 +54,7 @@ pub struct Measured {
 }
 
 /// What was seen of system memory at one look. `None` is what could not be had: never zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemorySight {
     /// What others than our children use.
     pub foreign: Option<Bytes>,
@@ -63,6 +63,8 @@ pub struct MemorySight {
     /// How much of the last 10 s some task stood still for want of memory (`some avg10` of the kernel's pressure stall
     /// information), in hundredths of a percent: 0 to 10,000.
     pub stalled: Option<u16>,
+    /// What of that belongs to model servers that somebody else runs here, by the names their operator gave them.
+    pub servers: Vec<(String, Bytes)>,
 }
 
 /// What was seen of one graphics card at one look.

@@ -382,13 +382,20 @@ impl Pool {
             Which::SystemMemory => self.tenants_of_cards(),
             Which::Total | Which::CoResidency => vec![],
         };
+        // The budget of a machine without cards is one of its system memory.
+        let is_of_ram = match &proof.excess.which {
+            Which::SystemMemory => true,
+            Which::Total => self.ledger.bounds().cards.is_empty(),
+            Which::Device(_) | Which::CoResidency => false,
+        };
+        let servers = if is_of_ram { self.sights.servers().to_vec() } else { vec![] };
         // Who does not fit on one card might on another.
         let lost = match &proof.excess.which {
             Which::Device(_) | Which::SystemMemory | Which::Total => self.lost_cards(),
             Which::CoResidency => vec![],
         };
         let denial = Denial::new(key, proof, self.ledger.bounds()).with_holders(holders).with_tenants(tenants);
-        denial.with_lost(lost).beside(self.ledger.committed())
+        denial.with_servers(servers).with_lost(lost).beside(self.ledger.committed())
     }
 
     /// Who has some of what `which` bounds and never leaves by itself.

@@ -33,6 +33,8 @@ pub(crate) struct Sights {
     pools: BTreeMap<Place, Last>,
     /// What the last look showed; a card that it did not show is not in it.
     figures: BTreeMap<DeviceId, CardFigures>,
+    /// What servers of others held of system memory at the last look, the largest first.
+    servers: Vec<(String, Bytes)>,
     /// When that look began.
     begun_at: Option<Now>,
     next_look: NextLook,
@@ -103,6 +105,11 @@ impl Sights {
         self.figures.get(id)
     }
 
+    /// What servers of others held of system memory at the last look, the largest first.
+    pub(crate) fn servers(&self) -> &[(String, Bytes)] {
+        &self.servers
+    }
+
     /// Whether a card can be read, or will be soon if it is what it was.
     pub(crate) fn is_readable(&self, id: &DeviceId) -> bool {
         matches!(self.pools.get(&Place::Card(id.clone())), Some(Last::Read | Last::MissingSince(_)))
@@ -138,6 +145,8 @@ impl Pool {
         let sight = memory.foreign.map_or(unread, |foreign| Sight::Known { foreign });
         // What is over by it is found by the settling that follows every input.
         let _ = self.ledger.observe(Reading { place: Place::SystemMemory, sight });
+        self.sights.servers = memory.servers;
+        self.sights.servers.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
         self.press_by_memory(now, memory.available, memory.stalled);
     }
 

@@ -148,6 +148,11 @@ impl Lookout {
         Self { drivers, survey, surveys, cards, servers, nudge: Notify::new() }
     }
 
+    /// The model servers of others here.
+    pub(crate) fn servers(&self) -> Arc<Mutex<Servers>> {
+        Arc::clone(&self.servers)
+    }
+
     /// Looks again, beginning after this.
     pub(crate) fn look(&self) {
         self.nudge.notify_one();

@@ -25,6 +25,7 @@ use crate::{
     drivers::answer,
     handle::Post,
     protocol::{ProcessId, Source},
+    servers::Servers,
     shell::post,
     toll::Toll,
 };
@@ -41,7 +42,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 use tokio::{
@@ -62,6 +63,8 @@ pub(crate) struct Meter {
     trees: Mutex<BTreeMap<Spawn, Tree>>,
     departed: Mutex<BTreeMap<Spawn, Departed>>,
     toll: Mutex<Toll>,
+    /// Model servers of others here.
+    servers: OnceLock<Arc<Mutex<Servers>>>,
     nudge: Notify,
 }
 
@@ -116,6 +119,12 @@ impl Meter {
         let seen = [leader.pid].into();
         self.trees.lock().insert(spawn, Tree { leader, files, stage: Stage::Loading, seen });
         Watched { meter: Arc::clone(self), spawn }
+    }
+
+    /// From now on tells what these hold of system memory, too.
+    pub(crate) fn tells_of(&self, servers: Arc<Mutex<Servers>>) {
+        // Whoever came first is told of.
+        let _ = self.servers.set(servers);
     }
 
     /// How often the kernel had killed for want of memory before a death whose news comes now.
@@ -185,9 +194,16 @@ impl Meter {
             foreign: ram.zip(ours).map(|(ram, ours)| foreign_ram(&ram, ours)),
             available: ram.map(|ram| ram.available),
             stalled: stalled(),
+            servers: self.servers.get().map(|servers| holding(servers)).unwrap_or_default(),
         };
         Round { measured: measured.collect(), memory }
     }
+}
+
+/// Processes are looked through only where there is somebody to be found.
+fn holding(servers: &Mutex<Servers>) -> Vec<(String, Bytes)> {
+    let mut servers = servers.lock();
+    if servers.is_empty() { Vec::new() } else { servers.holding(now(), &processes()) }
 }
 
 impl Watched {

@@ -1,11 +1,11 @@
-//! [`Servers`]: whose processes on graphics devices are those of model servers that somebody else runs here, so that what
-//! they hold goes by the name that the operator gave them.
+//! [`Servers`]: which processes are those of model servers that somebody else runs here, so that what they hold of graphics
+//! devices and of system memory goes by the name that the operator gave them.
 //!
 //! Who listens on a server's port is the server, and all that descends from it. It is looked for among all processes once in
 //! a minute at most; one that was found is only asked whether it still listens.
 use crate::cards::{Called, Names};
-use motorpool_devices::{ProcessFacts, descendants_in, listener, listens};
-use motorpool_vocab::Now;
+use motorpool_devices::{ProcessFacts, descendants_in, listener, listens, observe_memory};
+use motorpool_vocab::{Bytes, Now};
 use std::time::Duration;
 
 /// From one search among all processes to the next.
@@ -37,16 +37,40 @@ impl Servers {
         Self(servers.into_iter().map(|server| (server, Found::Nowhere(None))).collect())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Calls the processes of each in `table` by its name.
     pub(crate) fn rename(&mut self, now: Now, table: &[ProcessFacts], names: &mut Names) {
         for (server, found) in &mut self.0 {
             *found = search(server.port, *found, (now, table));
             let Found::Here(pid) = *found else { continue };
             for one in descendants_in(table, pid).into_iter().chain([pid]) {
-                names.insert(one, Called { name: format!("external server {}", server.name), counted_as: pid });
+                names.insert(one, Called { name: name_of(server), counted_as: pid });
             }
         }
     }
+
+    /// What each that is here holds of system memory that nobody shares, swapped out or not.
+    pub(crate) fn holding(&mut self, now: Now, table: &[ProcessFacts]) -> Vec<(String, Bytes)> {
+        let held = |pid: u32| {
+            let tree = descendants_in(table, pid).into_iter().chain([pid]);
+            Bytes::sum(tree.filter_map(observe_memory).map(|memory| memory.anonymous.saturating_add(memory.swapped)))
+        };
+        let mut all = Vec::new();
+        for (server, found) in &mut self.0 {
+            *found = search(server.port, *found, (now, table));
+            if let Found::Here(pid) = *found {
+                all.push((name_of(server), held(pid)));
+            }
+        }
+        all
+    }
+}
+
+fn name_of(server: &LocalServer) -> String {
+    format!("external server {}", server.name)
 }
 
 fn search(port: u16, found: Found, (now, table): (Now, &[ProcessFacts])) -> Found {
@@ -78,7 +102,14 @@ mod tests {
         };
         let start = Now::from_nanos(1);
         assert_eq!(named(start), Some(("external server desk".to_owned(), me)));
+        let mut others = Servers::new(vec![LocalServer { name: "desk".into(), port }]);
+        let held = others.holding(start, &processes());
+        assert!(
+            matches!(&held[..], [(name, bytes)] if name == "external server desk" && *bytes > Bytes::mib(1)),
+            "{held:?}"
+        );
         drop(socket);
+        assert_eq!(others.holding(start, &processes()), []);
         assert_eq!(named(start), None);
         let again = TcpListener::bind(("127.0.0.1", port)).expect("it is free again");
         assert_eq!(named(start.after(Duration::from_secs(59))), None, "searched once in a minute");

@@ -7,6 +7,7 @@ use crate::{
     incidents::Incidents,
     lookout::{Devices, Lookout},
     looks::Looks,
+    meter::Meter,
     panics::Panics,
     shell::{Outside, Shell, post},
     state_files::StateFiles,
@@ -87,7 +88,8 @@ pub fn start(settings: Settings, catalog: Arc<Catalog>, config: PoolConfig) -> R
     let environment = environment.into_iter().collect();
     let notebook = Notebook::open(&state);
     let checker = Checker::new(discover, locate, calibrate).with_lessons(notebook.clone());
-    let meter = Arc::default();
+    let meter = Arc::<Meter>::default();
+    meter.tells_of(lookout.servers());
     let looks = Looks::default();
     let state_files = Arc::new(StateFiles::open(state.join("slots"), state_disk));
     let workshop = Workshop { launcher, environment, run, empty, checker, meter, lookout, looks, probes, state_files };

@@ -27,7 +27,7 @@ async fn a_stream_whose_engine_is_killed_ends_with_a_typed_error_and_the_next_re
     let said = Said::read(&events);
     assert_eq!(said.text, motorpool_testkit::text("hello", 5));
     assert!(!said.is_done && said.finish.is_none(), "{events}");
-    let error = crate::support::assert_shape(&json!({"error": said.error.expect("an event")}));
+    let error = crate::support::assert_event(&json!({"error": said.error.expect("an event")}));
     assert_eq!(error["code"], "engine_crashed", "{events}");
 
     go_on.open().expect("opened");

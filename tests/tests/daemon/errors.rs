@@ -1,6 +1,6 @@
 //! What a client reads when there is no reply: an ordinary status before the first byte, an event of the API's after it.
 use crate::support::{
-    assert_refused, assert_serves, assert_shape, gate, header, loading_until, pausing, retry_after, stream_until,
+    assert_event, assert_refused, assert_serves, gate, header, loading_until, pausing, retry_after, stream_until,
 };
 use motorpool_testkit::{Behaviour, Bind, End, Exit, Inference, Load, Moment, Switch};
 use motorpool_tests::e2e::{
@@ -61,7 +61,7 @@ async fn a_load_that_takes_long_shows_comments_and_its_failure_is_an_event_then(
     load.open().expect("opened");
     let events = stream.whole().await.expect("an orderly end").text();
     let error = Said::read(&events).error.expect("an event");
-    assert_shape(&json!({"error": error}));
+    assert_event(&json!({"error": error}));
     assert_eq!(error["code"], "engine_start_failed", "{events}");
     let whole = post(&daemon, &ask("a", "hello")).await;
     assert_refused(&whole, 502, "engine_start_failed");
@@ -144,7 +144,7 @@ async fn an_engine_that_says_nothing_for_too_long_is_given_up_before_its_first_b
     let answer = post(&daemon, &chat("stuck", "hello")).await;
     let said = Said::read(&answer.text());
     assert_eq!((said.text, said.is_done), (motorpool_testkit::text("hello", 5), false));
-    assert_eq!(assert_shape(&json!({"error": said.error.expect("an event")}))["code"], "engine_timeout");
+    assert_eq!(assert_event(&json!({"error": said.error.expect("an event")}))["code"], "engine_timeout");
     assert_refused(&post(&daemon, &ask("stuck", "hello")).await, 504, "engine_timeout");
     daemon.until_quiet().await;
     daemon.stop().await;

@@ -66,17 +66,22 @@ pub(crate) fn assert_refused(answer: &Answer, status: u16, code: &str) -> Value 
     assert_eq!((answer.status.as_u16(), header(answer, "x-motorpool-code")), (status, code), "{}", answer.text());
     assert!(header(answer, "content-type").starts_with("application/json"), "{:?}", answer.headers);
     assert!(!header(answer, "x-request-id").is_empty(), "{:?}", answer.headers);
-    let error = assert_shape(&answer.json());
+    let error = assert_members(&answer.json(), &["code", "message", "param", "type"]);
     assert_eq!(error["code"], code);
     error
 }
 
-/// OpenAI's shape of an error, nothing more and nothing less.
-pub(crate) fn assert_shape(document: &Value) -> Value {
+/// The same inside a stream, with the status that it would have had.
+pub(crate) fn assert_event(event: &Value) -> Value {
+    assert_members(event, &["code", "message", "param", "status", "type"])
+}
+
+/// OpenAI's shape of an error with these members, nothing more and nothing less.
+fn assert_members(document: &Value, members: &[&str]) -> Value {
     let error = &document["error"];
     let mut names: Vec<_> = error.as_object().expect("an error").keys().map(String::as_str).collect();
     names.sort_unstable();
-    assert_eq!(names, ["code", "message", "param", "type"], "{document}");
+    assert_eq!(names, members, "{document}");
     assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()) && error["type"].is_string());
     error.clone()
 }

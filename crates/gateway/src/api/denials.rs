@@ -41,6 +41,8 @@ struct Row {
     holders: Vec<Holder>,
     /// Other programs on the card that it meets the bound of.
     tenants: Vec<Tenant>,
+    /// Model servers of others and what they hold of system memory, when it meets the bound of that.
+    servers: Vec<Tenant>,
     /// Cards that are lost.
     lost: Vec<String>,
 }
@@ -80,7 +82,8 @@ pub(super) async fn list(State(context): Shared) -> Json<Denials> {
 
 impl Row {
     fn of(Denied { at, denial }: &Denied) -> Self {
-        let Denial { key, requested, context, committed, holders, tenants, lost, .. } = denial;
+        let Denial { key, requested, context, committed, holders, tenants, servers, lost, .. } = denial;
+        let named = |(name, bytes): &(String, Bytes)| Tenant { name: name.clone(), bytes: bytes.get() };
         Self {
             at: stamp(*at),
             event: if context.is_some() { "context-denied" } else { "capacity-denied" },
@@ -101,7 +104,8 @@ impl Row {
             which: denial.which(),
             context: context.map(|context| Context { asked: context.asked, fits: context.fits }),
             holders: holders.iter().map(|(key, bytes)| Holder { key: key.to_string(), bytes: bytes.get() }).collect(),
-            tenants: tenants.iter().map(|(name, bytes)| Tenant { name: name.clone(), bytes: bytes.get() }).collect(),
+            tenants: tenants.iter().map(named).collect(),
+            servers: servers.iter().map(named).collect(),
             lost: lost.iter().map(ToString::to_string).collect(),
         }
     }

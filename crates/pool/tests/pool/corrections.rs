@@ -218,10 +218,14 @@ fn what_others_use_is_not_given_away_and_evicts_nobody_by_itself() {
     w.check_all();
     w.ended("a", Child::Asked);
     w.ready("b");
-    w.read_ram(Some(Bytes::gib(14)));
+    let servers = [("external server lap", 1), ("external server desk", 9)];
+    let servers = servers.map(|(name, gib)| (name.to_owned(), Bytes::gib(gib))).to_vec();
+    w.feed(Input::Memory(MemorySight { foreign: Some(Bytes::gib(14)), servers, ..MemorySight::default() }));
     let a = w.acquire("a");
     w.check_all();
-    assert!(matches!(w.outcome(a), Some(Outcome::Refused(Refusal::CapacityDenied(_)))));
+    let Some(Outcome::Refused(Refusal::CapacityDenied(denial))) = w.outcome(a) else { panic!("{:?}", w.outcome(a)) };
+    let named = "In system memory, external server desk uses 9.0 GiB, external server lap uses 1.0 GiB.";
+    assert!(denial.prose().contains(named), "{}", denial.prose());
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn in_memory() -> World {
 impl World {
     pub(crate) fn memory(&mut self, available: Option<u64>, stalled: Option<u16>) {
         let available = available.map(Bytes::mib);
-        self.feed(Input::Memory(MemorySight { foreign: Some(Bytes::ZERO), available, stalled }));
+        self.feed(Input::Memory(MemorySight { foreign: Some(Bytes::ZERO), available, stalled, servers: vec![] }));
     }
 }
 
