@@ -18,7 +18,7 @@ use motorpool_supervisor::PoolHandle;
 use motorpool_vocab::{ModelId, PhaseView};
 use serde_json::json;
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     pin::Pin,
     task::{Context, Poll, ready},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -78,7 +78,13 @@ pub(crate) async fn within(mut reply: Pending, after: CommitAfter, told: Told) -
         CommitAfter::Time(after) => (after, Words::Aside),
         CommitAfter::Content(after) => (after, Words::Content),
     };
-    if let Ok(result) = tokio::time::timeout(after, reply.as_mut()).await {
+    let came = if after.is_zero() {
+        // A timer takes a moment even for nothing.
+        poll_fn(|cx| Poll::Ready(reply.as_mut().poll(cx))).await
+    } else {
+        tokio::time::timeout(after, reply.as_mut()).await.map_or(Poll::Pending, Poll::Ready)
+    };
+    if let Poll::Ready(result) = came {
         return result;
     }
     let mut response = Response::new(Waiting::new(reply, told, words).boxed_unsync());

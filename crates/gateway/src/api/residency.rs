@@ -4,7 +4,7 @@ use super::{Refused, Shared, Whole};
 use crate::{
     context::Context,
     errors::Failure,
-    outside::{Chosen, Outside, is_releasable, standing},
+    outside::{Chosen, Outside, Watch, is_releasable, standing},
 };
 use axum::{Json, extract::State};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use motorpool_external::{
     residency::{Action, Adoption, Capacity, Lifecycle, Notice, Owner, Phase, Plan, Protection, Resident, Used},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Longest wait for servers whose look is asked for.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
@@ -128,6 +128,9 @@ struct Fault {
 }
 
 pub(super) async fn list(State(context): Shared) -> Json<Targets> {
+    // Whoever asks for this wants to know what is there now.
+    let watches = context.settings.outside.iter().map(|outside| Arc::clone(&outside.watch));
+    Watch::look_again_at_all(watches, LOOK_WITHIN).await;
     Json(Targets { targets: targets(&context) })
 }
 

@@ -188,7 +188,16 @@ impl Watch {
 
     /// Waits for a look at each of them that begins from now on, or began a moment ago, at most `within` in all.
     pub(crate) async fn look_at_all(watches: impl Iterator<Item = Arc<Self>>, within: Duration) {
-        let look = |watch: Arc<Self>| async move { watch.look_since(LOOK_HOLDS, within).await };
+        Self::look_at_each(watches, LOOK_HOLDS, within).await;
+    }
+
+    /// The same; one that began before does not do.
+    pub(crate) async fn look_again_at_all(watches: impl Iterator<Item = Arc<Self>>, within: Duration) {
+        Self::look_at_each(watches, Duration::ZERO, within).await;
+    }
+
+    async fn look_at_each(watches: impl Iterator<Item = Arc<Self>>, age: Duration, within: Duration) {
+        let look = |watch: Arc<Self>| async move { watch.look_since(age, within).await };
         let mut looks: JoinSet<()> = watches.map(look).collect();
         while looks.join_next().await.is_some() {}
     }
