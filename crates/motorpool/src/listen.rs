@@ -1,11 +1,21 @@
-//! The addresses that are served on: bound, made private, cleaned up.
-use crate::exit::{Exit, Failure};
-use motorpool_catalog::Listen;
+//! The addresses that are served on: bound, made private, cleaned up, and opened to nobody by oversight.
+use crate::{
+    dirs::Dirs,
+    exit::{Exit, Failure, chain},
+    settings::Settings,
+    systemd,
+};
+use motorpool_catalog::{Config, Listen, Tls};
+use motorpool_gateway::{
+    KeysNeeded, Listener,
+    tls::{Certificates, TlsError},
+};
 use std::{
     fs, io,
     net::SocketAddr,
     os::unix::{fs::PermissionsExt, net::UnixStream as Probe},
     path::Path,
+    sync::Arc,
 };
 use tokio::net::{TcpListener, UnixListener};
 
@@ -16,6 +26,88 @@ pub(crate) enum Bound {
     /// To be encrypted.
     Tls(TcpListener),
     Unix(UnixListener),
+}
+
+/// Where requests come in: the sockets that were passed, else what the configuration names.
+async fn doors(settings: &Settings) -> Result<Vec<(Bound, String)>, Failure> {
+    let mut doors = systemd::passed_sockets(&settings.config.server)?;
+    if doors.is_empty() {
+        for listen in &settings.config.server.listen {
+            doors.push(bind(listen).await?);
+        }
+    }
+    Ok(doors)
+}
+
+/// What encrypted addresses show.
+fn certificates(tls: &Tls) -> Result<Arc<Certificates>, Failure> {
+    let opened = Certificates::open(tls.certificate.clone(), tls.key.clone());
+    let unusable = |error: TlsError| {
+        let cure = match &error {
+            TlsError::Open { path, .. } => format!("run `chmod 600 {}`", path.display()),
+            TlsError::Read { .. } | TlsError::Pem { .. } | TlsError::Unusable(_) => {
+                "correct `tls` in [server] of motorpool.toml, or the files it names".to_owned()
+            }
+        };
+        Failure::new(Exit::Config, chain(&error), cure)
+    };
+    opened.map(Arc::new).map_err(unusable)
+}
+
+/// A file of keys that somebody named and that is not there would let everybody in.
+fn check_keys(config: &Config, path: &Path) -> Result<(), Failure> {
+    if config.keys.file.is_none() || path.exists() {
+        return Ok(());
+    }
+    let what = format!("there is no {}, which `file` in [keys] names", path.display());
+    Err(Failure::new(Exit::Config, what, "make a key in it with `motorpool key new NAME`, or correct the path"))
+}
+
+/// Without a key, nobody else's machine gets in unless the operator wants it so.
+fn check_reach(path: &Path, doors: &[(Bound, String)], keys: KeysNeeded) -> Result<(), Failure> {
+    let is_far = |bound: &Bound| match bound {
+        Bound::Tcp(listener) | Bound::Tls(listener) => {
+            !listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
+        }
+        Bound::Unix(_) => false,
+    };
+    let Some((_, address)) = doors.iter().find(|(bound, _)| is_far(bound)) else { return Ok(()) };
+    if !motorpool_gateway::keys::file::load(path)?.is_empty() {
+        return Ok(());
+    }
+    match keys {
+        KeysNeeded::OnceThereAre => {
+            tracing::warn!("whoever reaches {address} may do everything: there is no key, and --insecure was given");
+            Ok(())
+        }
+        KeysNeeded::Always => Err(Failure::new(
+            Exit::Config,
+            format_args!("{address} can be reached from other machines, and there is no key"),
+            "make one with `motorpool key new NAME`, serve on 127.0.0.1, or let everybody in with --insecure",
+        )),
+    }
+}
+
+/// Everything that is listened on for others, and as what people write it.
+pub(crate) async fn listeners(
+    dirs: &Dirs,
+    settings: &Settings,
+    keys: KeysNeeded,
+) -> Result<(Vec<Listener>, Vec<String>), Failure> {
+    let path = dirs.keys(&settings.config);
+    check_keys(&settings.config, &path)?;
+    let doors = doors(settings).await?;
+    check_reach(&path, &doors, keys)?;
+    let certificates = settings.config.server.tls.as_ref().map(certificates).transpose()?;
+    let listener = |bound| match bound {
+        Bound::Tcp(listener) => Listener::Tcp(listener),
+        Bound::Tls(listener) => {
+            Listener::Tls(listener, Arc::clone(certificates.as_ref().expect("checked with the addresses")))
+        }
+        // For our own user alone, as the control socket is.
+        Bound::Unix(listener) => Listener::Control(listener),
+    };
+    Ok(doors.into_iter().map(|(bound, address)| (listener(bound), address)).unzip())
 }
 
 /// Binds `listen`; with it the address as people write it, a port that the system chose included.
