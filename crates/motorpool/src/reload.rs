@@ -239,7 +239,7 @@ fn tell_excess(pool: &PoolView, report: &mut Report) {
     let Some(budget) = pool.budget else { return };
     let mut tell = |causes: [&str; 5], what: String| {
         let is_it = |cause: &&str, row: &Row| row.kind == Kind::Key && row.name == **cause;
-        let at = causes.iter().find_map(|cause| report.rows.iter().position(|row| is_it(&cause, row)));
+        let at = causes.iter().find_map(|cause| report.rows.iter().position(|row| is_it(cause, row)));
         if let Some(row) = at.and_then(|at| report.rows.get_mut(at)) {
             row.what = format!("{}; {what}", row.what);
         }

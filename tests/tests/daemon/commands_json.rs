@@ -55,9 +55,9 @@ async fn leaves(house: &House) -> Vec<String> {
             found.push(path.join(" "));
             continue;
         };
-        let named = rest.lines().take_while(|line| !line.is_empty());
-        let named = named.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-        let names = named.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+        let lines = rest.lines().take_while(|line| !line.is_empty());
+        let commands = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names = commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
         paths.extend(names.map(|name| [&path[..], &[name.to_owned()]].concat()));
     }
     found.sort();

@@ -232,6 +232,7 @@ async fn files_that_change_are_reloaded_by_themselves_where_that_is_wanted() {
 }
 
 #[tokio::test]
+#[expect(clippy::print_stdout, reason = "a figure for whoever asks for it")]
 async fn of_fifty_models_one_change_touches_one_engine() {
     let mut house = roomy();
     let models: Vec<_> = (0..50).map(|n| house.fake(&format!("m{n}"), &Behaviour::default())).collect();

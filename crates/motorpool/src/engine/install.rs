@@ -56,10 +56,10 @@ fn is_chosen() -> bool {
     std::env::var("CMAKE_ARGS").is_ok_and(|args| args.contains("-DGGML_"))
 }
 
-/// Whether one that was built with `built` makes way for `build`. That no card is seen just now, as behind a driver that
+/// Whether one that was built with `arguments` makes way for `build`. That no card is seen just now, as behind a driver that
 /// hangs, takes nobody's build for cards away: only who asks for one for the processor gets it.
-fn makes_way(built: &str, build: &Build, wish: Wish) -> bool {
-    (wish == Wish::Processor || *build != Build::Processor) && is_another(&cmake_args(build), built)
+fn makes_way(arguments: &str, build: &Build, wish: Wish) -> bool {
+    (wish == Wish::Processor || *build != Build::Processor) && is_another(&cmake_args(build), arguments)
 }
 
 /// Installs `name`, or finds that it is installed.
@@ -78,7 +78,7 @@ pub(crate) async fn install(dirs: &Dirs, name: &str, wish: Wish) -> Result<Insta
                     "the llama-server that is installed was built with `{}`; wanted is `{}`: it is built anew, and serves until then",
                     install.build,
                     cmake_args(&build)
-                ))
+                ));
             }
             Ok(_) | Err(_) => return calibrated(install, &home).await,
         }

@@ -34,14 +34,13 @@ pub(crate) struct Parts<'a> {
 impl Parts<'_> {
     /// `m.gguf`, `m.gguf.part01`.
     fn has(&self, name: &str) -> bool {
-        match self.file {
-            Some(file) => name.starts_with(file),
-            None => {
-                let lower = name.to_ascii_lowercase();
-                let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
-                lower.ends_with(".gguf") || lower.rsplit_once(".gguf.part").is_some_and(|(_, rest)| number(rest))
-            }
+        if let Some(file) = self.file {
+            return name.starts_with(file);
         }
+        let lower = name.to_ascii_lowercase();
+        let Some((_, behind)) = lower.rsplit_once(".gguf") else { return false };
+        let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+        behind.is_empty() || behind.strip_prefix(".part").is_some_and(is_number)
     }
 
     fn called(&self) -> &str {
