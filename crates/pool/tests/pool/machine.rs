@@ -1,7 +1,9 @@
 //! Graphics cards made of numbers: what children claim there is taken while they live, and given back when they are
 //! gone, at once or later.
-use motorpool_pool::{CardFigures, CardSight, Host, HostShape, Tenant};
-use motorpool_vocab::{Bytes, Claim, DeviceId, Now, Spawn};
+use motorpool_pool::{
+    Beside, Build, Calibration, CardFigures, CardSight, Facts, Format, Host, HostShape, Lessons, Tenant,
+};
+use motorpool_vocab::{Bytes, Claim, DeviceId, FileId, Now, Spawn};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -129,5 +131,22 @@ impl Machine {
             cards.contains(id) && figures(sight).is_some_and(|shown| shown.contains_key(&spawn))
         };
         self.look(now).iter().any(shows)
+    }
+}
+
+/// What a look at files and program finds.
+pub(crate) fn facts() -> Facts {
+    Facts {
+        program: "/bin/engine".into(),
+        build: Build::default(),
+        model_path: "/models/x.gguf".into(),
+        files: vec![(FileId { device: 1, inode: 1, size: 1, mtime_nanos: 0 }, Bytes::mib(100))],
+        context_length: Some(8192),
+        architecture: Some("llama".into()),
+        shape: None,
+        format: Format::default(),
+        beside: Beside::default(),
+        calibration: Calibration::default(),
+        learned: Lessons::default(),
     }
 }

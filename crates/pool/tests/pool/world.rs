@@ -1,14 +1,14 @@
 //! A shell made of nothing: it performs the pool's actions in virtual time and remembers what everybody was told.
+pub(crate) use crate::machine::facts;
 use crate::machine::{Answers, Machine};
 use motorpool_catalog::{Catalog, Manifest, Model, Source, embedded_manifests, parse_manifest, parse_model};
 use motorpool_pool::{
-    Action, Answer, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Denial, Exit, Experience, Facts, Format,
-    Grant, Host, Input, Lessons, Measured, Pool, PoolConfig, Probe, Probed, Refusal, Reported, RequestId, StartFault,
-    Writing,
+    Action, Answer, Ask, BudgetSetting, BuildId, Denial, Exit, Experience, Grant, Host, Input, Measured, Pool,
+    PoolConfig, Probe, Probed, Refusal, Reported, RequestId, StartFault, Writing,
 };
 use motorpool_vocab::{
-    Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, FileId, Holder, Lane, ModelId, Now,
-    PhaseView, Spawn, TryEnter,
+    Bytes, DeviceId, Endpoint, EngineKey, Event, EventKind, FailureClass, Holder, Lane, ModelId, Now, PhaseView, Spawn,
+    TryEnter,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -491,21 +491,5 @@ impl World {
 
     pub(crate) fn n_events(&self, is_it: impl Fn(&EventKind) -> bool) -> usize {
         self.events.iter().filter(|event| is_it(&event.kind)).count()
-    }
-}
-
-pub(crate) fn facts() -> Facts {
-    Facts {
-        program: "/bin/engine".into(),
-        build: Build::default(),
-        model_path: "/models/x.gguf".into(),
-        files: vec![(FileId { device: 1, inode: 1, size: 1, mtime_nanos: 0 }, Bytes::mib(100))],
-        context_length: Some(8192),
-        architecture: Some("llama".into()),
-        shape: None,
-        format: Format::default(),
-        beside: Beside::default(),
-        calibration: Calibration::default(),
-        learned: Lessons::default(),
     }
 }
