@@ -36,7 +36,7 @@ impl Pool {
         }
         let (build, avoid) = (self.number_build(), self.quarantine.avoided());
         let target = &mut self.entries[entry];
-        target.phase = Phase::Checking { build, until: now.after(self.config.check_within) };
+        target.phase = Phase::Checking { build, since: now, until: now.after(self.config.check_within) };
         let (key, model) = (target.key.clone(), target.model.clone());
         let manifest = self.catalog.manifest(&model.engine).expect("N5: a catalog holds no model without its engine");
         let action = Action::Check { build, key, manifest: Arc::clone(manifest), model, avoid };
@@ -44,15 +44,18 @@ impl Pool {
     }
 
     pub(crate) fn on_checked(&mut self, now: Now, build: BuildId, result: Result<Facts, StartFault>) {
-        let is_it = |phase: &Phase| matches!(phase, Phase::Checking { build: b, .. } if *b == build);
-        let Some(entry) = self.entries.iter().find(|(_, e)| is_it(&e.phase)).map(|(id, _)| id) else { return };
+        let began = |phase: &Phase| match phase {
+            Phase::Checking { build: b, since, .. } if *b == build => Some(*since),
+            _ => None,
+        };
+        let Some((entry, since)) = self.entries.iter().find_map(|(id, e)| Some((id, began(&e.phase)?))) else { return };
         self.entries[entry].phase = Phase::Idle;
         if !self.is_kept(entry) {
             return self.settle_debts(entry);
         }
         match result {
             Ok(facts) if !self.is_worth_a_start(now, entry, &facts) => {}
-            Ok(facts) => self.wait_for_room(now, entry, build, facts),
+            Ok(facts) => self.wait_for_room(now, entry, (build, since), facts),
             Err(fault) => {
                 self.check_broke(entry, &fault);
                 self.fail_start(now, entry, fault);
@@ -63,7 +66,7 @@ impl Pool {
     /// A look whose file system hangs never ends: whoever waits is told, and what it finds after all is nobody's (P4).
     pub(crate) fn on_due_checks(&mut self, now: Now) {
         let late = |phase: &Phase| match phase {
-            Phase::Checking { build, until } if *until <= now => Some(*build),
+            Phase::Checking { build, until, .. } if *until <= now => Some(*build),
             _ => None,
         };
         for build in self.entries.values().filter_map(|e| late(&e.phase)).collect::<Vec<_>>() {
@@ -76,12 +79,12 @@ impl Pool {
         }
     }
 
-    fn wait_for_room(&mut self, now: Now, entry: EntryId, build: BuildId, facts: Facts) {
+    fn wait_for_room(&mut self, now: Now, entry: EntryId, (build, turn): (BuildId, Now), facts: Facts) {
         let draft = draft(&self.ledger, &self.fixed_spawns(), &self.subject_of(entry, &facts));
         let (drains, evicted, withheld) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let (placement, not_before) = (None, Now::ZERO);
         let waiting =
-            Waiting { facts, draft, placement, since: now, turn: now, build, not_before, drains, evicted, withheld };
+            Waiting { facts, draft, placement, since: now, turn, build, not_before, drains, evicted, withheld };
         self.entries[entry].phase = Phase::WaitsForRoom(Box::new(waiting));
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) enum Phase {
     Idle,
-    Checking { build: BuildId, until: Now },
+    Checking { build: BuildId, since: Now, until: Now },
     WaitsForRoom(Box<Waiting>),
     Admission(Box<Admission>),
     Starting(Loading),
@@ -79,7 +79,8 @@ pub(crate) struct Waiting {
     /// Where it was judged to go last.
     pub(crate) placement: Option<Placement>,
     pub(crate) since: Now,
-    /// Its place among the builds that wait: when it took it, and the build for those that did at the same instant.
+    /// Its place among the builds that wait: when it began, however long its check took, and the build for those that
+    /// began at the same instant. One that gave way to those behind it begins anew.
     pub(crate) turn: Now,
     pub(crate) build: BuildId,
     /// Until then it has no room, whatever the ledger says: it would have to stop others, and its last start failed.

@@ -170,7 +170,7 @@ async fn who_waits_for_room_is_served_in_the_order_of_its_coming() {
     let mut asked = Vec::new();
     for model in ["b", "c", "d"] {
         asked.push(asking(&daemon, model));
-        until_waits(&daemon, model, 1).await;
+        daemon.until_phase(model, &["waits-for-room"]).await;
     }
     go_on.open().expect("opened");
     stream.whole().await.expect("its end");

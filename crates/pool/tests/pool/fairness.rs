@@ -5,6 +5,23 @@ use motorpool_vocab::Now;
 use proptest::prelude::*;
 use std::{collections::BTreeMap, time::Duration};
 
+#[test]
+fn whose_model_takes_longer_to_be_looked_at_keeps_its_place_in_the_line() {
+    let mut w = World::with(1024, catalog(&[("a", 900, ""), ("b", 900, ""), ("c", 900, "")]));
+    let a = w.resident("a");
+    w.pass(Duration::from_secs(11));
+    let (b, c) = (w.acquire("b"), w.acquire("c"));
+    let slow = w.checks.remove(0);
+    w.check_all();
+    w.pass(Duration::from_secs(1));
+    w.checks.push(slow);
+    w.check_all();
+    w.leave(a);
+    w.obey();
+    assert!(w.is_granted(b), "{:?}", w.outcome(b));
+    assert!(!w.is_granted(c), "{:?}", w.outcome(c));
+}
+
 proptest! {
     /// P5 for two models that fit one at a time and are asked for ever: neither starves.
     #[test]
