@@ -170,8 +170,6 @@ impl Command {
             | Self::Serve(_)
             | Self::Sim(_)
             | Self::Denials(_)
-            | Self::Plan(_)
-            | Self::Explain(_)
             | Self::Doctor
             | Self::Bench(_)
             | Self::Key(_)
@@ -183,6 +181,8 @@ impl Command {
             Self::Run(_)
             | Self::Ps
             | Self::Models
+            | Self::Plan(_)
+            | Self::Explain(_)
             | Self::Load(_)
             | Self::Unload(_)
             | Self::Reload
@@ -358,6 +358,13 @@ pub(crate) struct Plan {
 pub(crate) struct Explain {
     /// Id or alias
     pub(crate) model: String,
+}
+
+impl Plan {
+    /// One more engine of it.
+    pub(crate) fn of(Explain { model }: Explain) -> Self {
+        Self { models: vec![model], context: None, replicas: 1, on: None }
+    }
 }
 
 /// As the catalog takes it.

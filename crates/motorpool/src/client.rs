@@ -146,6 +146,11 @@ impl Client {
         Self::There(remote)
     }
 
+    /// Whether it asks at an address.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::There(_))
+    }
+
     /// The answer to `GET path`, as JSON.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         parse(&self.ask(Request::get(path), Frame::new()).await?)

@@ -6,6 +6,7 @@ use motorpool_tests::e2e::{
     Daemon, House,
     talk::{CHAT, chat},
 };
+use serde_json::json;
 use std::process::Stdio;
 use tokio::{io::AsyncWriteExt as _, process::Child};
 
@@ -116,6 +117,17 @@ async fn a_pool_at_an_address_is_asked_with_a_key_that_has_the_right() {
     }
     let said = ask(Some("manager"), &["run", "a", "hello"]).await;
     assert!(said.code == Some(0) && !said.stdout.trim().is_empty(), "{said:?}");
+    let planned = ask(Some("reader"), &["plan", "a", "--context", "512", "--json"]).await;
+    assert_eq!(planned.code, Some(0), "{planned:?}");
+    let launch = &planned.json()["launches"][0];
+    assert_eq!((&launch["verdict"]["outcome"], &launch["context"]), (&json!("resident"), &json!(512)), "{launch:#}");
+    assert!(launch["total"]["systemMemory"].as_u64().is_some_and(|bytes| bytes > 0), "{launch:#}");
+    let explained = ask(Some("reader"), &["explain", "a"]).await;
+    assert!(explained.code == Some(0) && explained.stdout.contains("runs already"), "{explained:?}");
+    let unknown = ask(Some("reader"), &["explain", "nobody"]).await;
+    assert_eq!(unknown.code, Some(4), "{unknown:?}");
+    let both = ask(Some("reader"), &["plan", "a", "--on", "host.toml"]).await;
+    assert!(both.code == Some(2) && both.stderr.contains("--server"), "{both:?}");
     assert_eq!(ask(Some("manager"), &["serve"]).await.code, Some(2), "that is about this machine");
     daemon.stop().await;
     let nobody = ask(Some("reader"), &["ps"]).await;

@@ -74,6 +74,8 @@ pub(crate) async fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Usage(command) => usage::perform(&client, out, command).await,
         Command::Sim(command) => sim::perform(out, &command),
         Command::Denials(command) => denials::perform(out, command),
+        Command::Plan(command) if client.is_elsewhere() => plan::plan_there(&client, out, command).await,
+        Command::Explain(command) if client.is_elsewhere() => plan::explain_there(&client, out, command).await,
         Command::Plan(command) => plan::plan((&dirs, &client), out, (settings()?, command)).await,
         Command::Explain(command) => plan::explain((&dirs, &client), out, (settings()?, command)).await,
         Command::Bench(command) => bench::perform(&dirs, out, (settings()?, command)).await,

@@ -7,7 +7,8 @@
 //! | this machine | its memory, its graphics devices, the configuration, and what earlier loads taught |
 //!
 //! What launches take is laid out on the empty host, each beside those before it. Whether they fit now, and what would go
-//! for them, a running daemon says of its own pool; it is not asked about another machine.
+//! for them, a running daemon says of its own pool; it is not asked about another machine. A pool at an address says all
+//! of it itself: its catalog, its machine, and what it holds.
 mod layout;
 mod now;
 mod parts;
@@ -16,7 +17,7 @@ mod theirs;
 
 use crate::{
     args::{Explain, Plan},
-    client::Client,
+    client::{Client, escaped},
     daemon,
     dirs::Dirs,
     engine::{calibrate::calibration_of, devices::Keep},
@@ -32,7 +33,8 @@ use motorpool_catalog::{Manifest, Model};
 use motorpool_pool::{Facts, NotKept, SessionsKept, StartFault, copies, sessions_kept};
 use motorpool_supervisor::{Checker, Notebook};
 use motorpool_vocab::{Bytes, EngineKey, FailureClass};
-use sheet::Sheet;
+use serde_json::Value;
+use sheet::{Launch, Verdict};
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 pub(super) async fn plan(
@@ -66,11 +68,36 @@ pub(super) async fn plan(
     }
     sheet.external = external;
     out.data(&sheet, || sheet.for_people() + &theirs::for_people(&sheet.external))?;
-    if command.on.is_none() && sheet.first_refusal().is_some() {
+    if command.on.is_none() && sheet::first_refusal(&sheet.launches).is_some() {
         theirs::say_releasable(client).await;
     }
-    refusal_of(&sheet)?;
+    refusal_of(&sheet.launches)?;
     theirs::refusal_of(&sheet.external)
+}
+
+/// What the pool at an address would make of launches: its catalog and its machine count, not ours.
+pub(super) async fn plan_there(client: &Client, out: Out, mut command: Plan) -> Result<(), Failure> {
+    if command.on.is_some() {
+        let what = "--on describes a machine, and --server names another one";
+        return Err(Failure::new(Exit::Usage, what, "leave one of them out"));
+    }
+    let external = theirs::take_there(client, &mut command).await?;
+    let launches = if command.models.is_empty() { vec![] } else { now::launches(client, &command).await? };
+    out.data(&serde_json::json!({ "launches": &launches, "external": &external }), || {
+        sheet::launches_for_people(&launches) + &theirs::for_people(&external)
+    })?;
+    refusal_of(&launches)?;
+    theirs::refusal_of(&external)
+}
+
+pub(super) async fn explain_there(client: &Client, out: Out, command: Explain) -> Result<(), Failure> {
+    let path = format!("/api/motorpool/v1/models/{}", escaped(&command.model));
+    if let Ok(model) = client.get::<Value>(&path).await
+        && let Some(id) = model["id"].as_str()
+    {
+        say_troubles(client, id).await;
+    }
+    plan_there(client, out, Plan::of(command)).await
 }
 
 pub(super) async fn explain(
@@ -78,20 +105,20 @@ pub(super) async fn explain(
     out: Out,
     (settings, command): (Settings, Explain),
 ) -> Result<(), Failure> {
-    for line in troubles(at.1, &settings, &command.model).await {
-        out::say(format_args!("{line}"));
+    if let Ok(model) = settings.catalog.resolve(&command.model) {
+        say_troubles(at.1, model.id.as_str()).await;
     }
-    let one = Plan { models: vec![command.model], context: None, replicas: 1, on: None };
-    plan(at, out, (settings, one)).await
+    plan(at, out, (settings, Plan::of(command))).await
 }
 
-/// What failures of the engines of `name` mean for their next start, where a pool runs.
-async fn troubles(client: &Client, settings: &Settings, name: &str) -> Vec<String> {
-    let (Ok(model), Ok((status, _))) = (settings.catalog.resolve(name), Status::ask(client).await) else {
-        return vec![];
-    };
-    let of_it = status.engines.iter().filter(|engine| engine.is_of(model.id.as_str()));
-    of_it.filter_map(|engine| Some(engine.trouble.as_ref()?.sentence(&engine.key))).collect()
+/// What failures of the engines of `model` mean for their next start, where a pool runs.
+async fn say_troubles(client: &Client, model: &str) {
+    let Ok((status, _)) = Status::ask(client).await else { return };
+    for engine in status.engines.iter().filter(|engine| engine.is_of(model)) {
+        if let Some(trouble) = &engine.trouble {
+            out::say(format_args!("{}", trouble.sentence(&engine.key)));
+        }
+    }
 }
 
 /// What a build looks at first. A plan needs no program: one that is not there was not measured.
@@ -147,13 +174,15 @@ fn unusable(fault: &StartFault) -> Failure {
 }
 
 /// One that does not fit is a refusal, after all was printed.
-fn refusal_of(sheet: &Sheet) -> Result<(), Failure> {
-    match sheet.first_refusal() {
+fn refusal_of(launches: &[Launch]) -> Result<(), Failure> {
+    match sheet::first_refusal(launches) {
         None => Ok(()),
-        Some((key, why)) => Err(Failure::new(
-            Exit::Refused,
-            format_args!("{key} does not fit: {why}"),
-            "plan it smaller, or on a larger machine with --on",
-        )),
+        Some((key, verdict)) => {
+            let cure = match verdict {
+                Verdict::Fails { .. } => "run `motorpool doctor` there for what is missing",
+                _ => "plan it smaller, or on a larger machine with --on",
+            };
+            Err(Failure::new(Exit::Refused, format_args!("{key} {}", verdict.for_people()), cure))
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! What the pool of a running daemon would make of planned launches.
-use super::sheet::{Judged, Sheet, Verdict};
+use super::sheet::{Amounts, Judged, Launch, Sheet, Verdict};
 use crate::{
     args::Plan,
     client::{Client, ClientError},
@@ -9,6 +9,7 @@ use crate::{
 use motorpool_catalog::ContextWish;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const PATH: &str = "/api/motorpool/v1/plan";
 
@@ -30,30 +31,29 @@ struct Outlook {
     why: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Planned {
     context_per_slot: u32,
     slots: u32,
+    kv_cache_type: String,
+    clamped_from: Option<u32>,
+    grown_from: Option<u32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Claimed {
     total_bytes: u64,
+    devices: BTreeMap<String, u64>,
+    system_private_bytes: u64,
+    system_files_bytes: u64,
 }
 
 /// Replaces what would come of each launch on the empty host by what would come of it now, if a daemon runs.
 pub(super) async fn ask(client: &Client, command: &Plan, sheet: &mut Sheet) -> Result<(), Failure> {
-    let context = match command.context {
-        None => Value::Null,
-        Some(ContextWish::Tokens(tokens)) => tokens.into(),
-        Some(ContextWish::Max) => "max".into(),
-    };
-    let question = json!({ "models": command.models, "context": context, "replicas": command.replicas });
-    match client.post(PATH, &question).await {
-        Ok(answer) => {
-            let Answer { outlooks } = serde_json::from_value(answer).map_err(ClientError::Garbled)?;
+    match outlooks(client, command).await {
+        Ok(outlooks) => {
             enter(outlooks, sheet);
             Ok(())
         }
@@ -64,6 +64,45 @@ pub(super) async fn ask(client: &Client, command: &Plan, sheet: &mut Sheet) -> R
             Ok(())
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Each launch as the daemon would make it now.
+pub(super) async fn launches(client: &Client, command: &Plan) -> Result<Vec<Launch>, ClientError> {
+    Ok(outlooks(client, command).await?.into_iter().map(launch).collect())
+}
+
+async fn outlooks(client: &Client, command: &Plan) -> Result<Vec<Outlook>, ClientError> {
+    let context = match command.context {
+        None => Value::Null,
+        Some(ContextWish::Tokens(tokens)) => tokens.into(),
+        Some(ContextWish::Max) => "max".into(),
+    };
+    let question = json!({ "models": command.models, "context": context, "replicas": command.replicas });
+    let answer = client.post(PATH, &question).await?;
+    let Answer { outlooks } = serde_json::from_value(answer).map_err(ClientError::Garbled)?;
+    Ok(outlooks)
+}
+
+/// A launch of which only the daemon knows: it tells places, and no parts.
+fn launch(mut outlook: Outlook) -> Launch {
+    let plan = outlook.plan.take().unwrap_or_default();
+    let claim = outlook.claim.take().unwrap_or_default();
+    let system_memory = claim.system_private_bytes.saturating_add(claim.system_files_bytes);
+    Launch {
+        key: outlook.key.clone(),
+        source: outlook.source.take().unwrap_or_default(),
+        context: plan.context_per_slot,
+        clamped_from: plan.clamped_from,
+        grown_from: plan.grown_from,
+        slots: plan.slots,
+        kv_type: plan.kv_cache_type,
+        parts: vec![],
+        total: Amounts { system_memory, devices: claim.devices },
+        shared_bytes: 0,
+        sessions_not_kept: None,
+        judged: None,
+        verdict: verdict(outlook),
     }
 }
 
@@ -91,7 +130,8 @@ fn verdict(outlook: Outlook) -> Verdict {
         "evicts" => Verdict::Evicts { keys },
         "drains" => Verdict::Drains { keys },
         "waits" => Verdict::Waits,
-        // Refused, or it could not be started.
+        "fails" => Verdict::Fails { message: why.unwrap_or_default() },
+        // Refused.
         _ => Verdict::Never { reason: reason.unwrap_or_default(), message: why.unwrap_or(outcome) },
     }
 }
@@ -113,7 +153,8 @@ mod tests {
         assert_eq!((of("fits"), of("waits")), (Verdict::Fits, Verdict::Waits));
         assert_eq!(of("evicts"), Verdict::Evicts { keys: keys.clone() });
         assert_eq!(of("drains"), Verdict::Drains { keys });
-        for outcome in ["denied", "fails", "something new"] {
+        assert_eq!(of("fails"), Verdict::Fails { message: "because".into() });
+        for outcome in ["denied", "something new"] {
             assert_eq!(of(outcome), Verdict::Never { reason: String::new(), message: "because".into() }, "{outcome}");
         }
     }

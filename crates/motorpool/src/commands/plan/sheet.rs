@@ -119,6 +119,8 @@ pub(crate) enum Verdict {
         /// The same for people.
         message: String,
     },
+    /// It could not be started, whatever room there is.
+    Fails { message: String },
 }
 
 impl Amounts {
@@ -127,19 +129,21 @@ impl Amounts {
     }
 }
 
-impl Sheet {
-    /// The first launch that never fits, and why.
-    pub(crate) fn first_refusal(&self) -> Option<(&str, &str)> {
-        self.launches.iter().find_map(|launch| match &launch.verdict {
-            Verdict::Never { message, .. } => Some((launch.key.as_str(), message.as_str())),
-            _ => None,
-        })
-    }
+/// The first launch that there will not be, and why.
+pub(super) fn first_refusal(launches: &[Launch]) -> Option<(&str, &Verdict)> {
+    let refused = |launch: &&Launch| matches!(launch.verdict, Verdict::Never { .. } | Verdict::Fails { .. });
+    launches.iter().find(refused).map(|launch| (launch.key.as_str(), &launch.verdict))
+}
 
+/// A table for each launch.
+pub(super) fn launches_for_people(launches: &[Launch]) -> String {
+    launches.iter().map(|launch| launch.for_people() + "\n").collect()
+}
+
+impl Sheet {
     /// A table for each launch and one for the host.
     pub(crate) fn for_people(&self) -> String {
-        let launches = self.launches.iter().map(|launch| launch.for_people() + "\n");
-        launches.chain([self.host.for_people()]).collect()
+        launches_for_people(&self.launches) + &self.host.for_people()
     }
 }
 
@@ -156,6 +160,10 @@ impl Launch {
         let parts = self.parts.iter().filter(|part| !part.amounts.is_zero());
         let rows = parts.map(|part| row(&part.part, &part.amounts)).chain([row("total", &self.total)]).collect();
         let plural = if *slots == 1 { "slot" } else { "slots" };
+        if *slots == 0 {
+            // It was not planned so far.
+            return format!("{key}: {}\n", self.verdict.for_people());
+        }
         let title = format!("{key}: {context} tokens, {slots} {plural}, {kv_type} cache; {source}\n");
         let verdict = self.in_the_pool() + &self.verdict.for_people() + "\n";
         title + &self.clamped() + &self.grown() + &out::table(&head, rows) + &self.shared() + &self.forgets() + &verdict
@@ -198,7 +206,7 @@ impl Launch {
 }
 
 impl Verdict {
-    fn for_people(&self) -> String {
+    pub(super) fn for_people(&self) -> String {
         match self {
             Self::Resident => "runs already".to_owned(),
             Self::Fits => "fits".to_owned(),
@@ -206,6 +214,7 @@ impl Verdict {
             Self::Drains { keys } => format!("fits once what runs has finished and is unloaded: {}", keys.join(", ")),
             Self::Waits => "fits as soon as what is being unloaded is gone".to_owned(),
             Self::Never { message, .. } => format!("does not fit: {message}"),
+            Self::Fails { message } => format!("cannot be started: {message}"),
         }
     }
 }
@@ -302,6 +311,13 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_even_be_planned_is_one_line() {
+        let message = "no such file".into();
+        let bare = Launch { slots: 0, verdict: Verdict::Fails { message }, ..launch(Verdict::Fits) };
+        assert_eq!(launches_for_people(&[bare]), "llama-server:a:0: cannot be started: no such file\n\n");
+    }
+
+    #[test]
     fn what_was_given_up_and_what_is_shared_are_said() {
         let cut = Launch { clamped_from: Some(65_536), shared_bytes: 1 << 30, slots: 1, ..launch(Verdict::Fits) };
         let text = sheet(vec![cut]).for_people();
@@ -335,10 +351,14 @@ mod tests {
             (Verdict::Drains { keys: keys() }, "has finished and is unloaded: llama-server:b:0, llama-server:c:0"),
             (Verdict::Waits, "fits as soon as what is being unloaded is gone"),
             (never(), "does not fit: a needs 9 and GPU-1 has 8."),
+            (Verdict::Fails { message: "no such file".into() }, "cannot be started: no such file"),
         ] {
             let sheet = sheet(vec![launch(verdict.clone())]);
             assert!(sheet.for_people().contains(&format!("{words}\n")), "{}", sheet.for_people());
-            assert_eq!(sheet.first_refusal().is_some(), verdict == never());
+            assert_eq!(
+                first_refusal(&sheet.launches).is_some(),
+                words.starts_with("does not") || words.starts_with("cannot")
+            );
         }
     }
 

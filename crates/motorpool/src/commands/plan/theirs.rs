@@ -11,12 +11,35 @@ use crate::{
 use serde_json::Value;
 
 /// Takes the names that no model of ours has out of `command`, and asks what would become of them. Without a server in the
-/// configuration, or on another machine, there are none.
+/// configuration, or on a machine that a file describes, there are none.
 pub(super) async fn take(client: &Client, settings: &Settings, command: &mut Plan) -> Result<Vec<Value>, Failure> {
     if settings.config.external.is_empty() || command.on.is_some() {
         return Ok(Vec::new());
     }
-    let is_ours = |name: &String| settings.catalog.resolve(name).is_ok();
+    take_unless(client, command, |name| settings.catalog.resolve(name).is_ok()).await
+}
+
+/// The same of the pool that is asked, which alone knows whose models are whose.
+pub(super) async fn take_there(client: &Client, command: &mut Plan) -> Result<Vec<Value>, Failure> {
+    let catalog: Value = client.get("/api/motorpool/v1/models").await?;
+    let models = catalog["models"].as_array().into_iter().flatten();
+    let names = |model: &Value| {
+        let aliases = model["aliases"].as_array().cloned().unwrap_or_default();
+        [model["id"].clone()].into_iter().chain(aliases).collect::<Vec<_>>()
+    };
+    let names: Vec<Value> = models.flat_map(names).collect();
+    // Where it serves none of other people's, it says of a name that nobody has what it has instead.
+    if Status::ask(client).await?.0.external.is_empty() {
+        return Ok(Vec::new());
+    }
+    take_unless(client, command, |name| names.iter().any(|known| known == name)).await
+}
+
+async fn take_unless(
+    client: &Client,
+    command: &mut Plan,
+    is_ours: impl Fn(&String) -> bool,
+) -> Result<Vec<Value>, Failure> {
     let (ours, theirs): (Vec<_>, Vec<_>) = std::mem::take(&mut command.models).into_iter().partition(is_ours);
     command.models = ours;
     let mut answers = Vec::new();

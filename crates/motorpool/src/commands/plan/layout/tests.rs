@@ -1,4 +1,5 @@
 use super::*;
+use crate::commands::plan::sheet::first_refusal;
 use motorpool_broker::{
     BatchRule, Beside, BudgetSetting, Calibration, Card, Choice, FixedSettings, Host, HostShape, Mapping, ModelShape,
     Purpose, SlidingWindow, Wishes,
@@ -107,7 +108,7 @@ fn what_does_not_fit_is_told_with_the_arithmetic_and_takes_nothing_from_the_next
     assert!(message.contains("big needs 20.0 GiB") && message.contains("9.6 GiB"), "{message}");
     assert_eq!((big.parts[0].part.as_str(), big.total.system_memory), ("declared", 20 << 30));
     assert_eq!((&small.verdict, sheet.host.committed_bytes), (&Verdict::Fits, 2 << 30));
-    assert_eq!(sheet.first_refusal().map(|(key, _)| key), Some("llama-server:big:0"));
+    assert_eq!(first_refusal(&sheet.launches).map(|(key, _)| key), Some("llama-server:big:0"));
 }
 
 #[test]
