@@ -15,6 +15,15 @@ fn mutations(tap: &Tap) -> usize {
     tap.lines().iter().filter(|line| MUTATIONS.contains(&line.as_str())).count()
 }
 
+/// A load of `c`, which never ends, is under way for a request that went away.
+async fn load_stuck_and_left(house: &Router, visit: &Visit) {
+    house.stick("c");
+    let guest = visit.guest.clone();
+    let request = tokio::spawn(async move { guest.prepare("c").await.map(drop) });
+    house.until("c", "loading").await;
+    request.abort();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sleeping_model_takes_its_place_and_answers_and_goes_like_one_that_is_awake() {
     let house = Router::open_with(1, &["--sleep-idle-seconds", "1"]).await;
@@ -108,11 +117,7 @@ async fn a_stuck_load_whose_request_goes_away_is_kept_to_its_end_and_what_went_f
     let house = Router::open(1).await;
     let visit = visit(&house, &[]);
     drop(visit.guest.prepare("a").await.expect("it fits"));
-    house.stick("c");
-    let guest = visit.guest.clone();
-    let request = tokio::spawn(async move { guest.prepare("c").await.map(drop) });
-    house.until("c", "loading").await;
-    request.abort();
+    load_stuck_and_left(&house, &visit).await;
     house.unstick("c").await;
     eventually("what went is ours again", async || (visit.owned() == ["a"]).then_some(())).await;
     assert_eq!(house.residents().await, ["a"]);
@@ -170,11 +175,7 @@ async fn who_leaves_breaks_off_a_load_that_nobody_waits_for_and_gives_back_that_
     let house = Router::open(2).await;
     let visit = visit(&house, &[]);
     drop(visit.guest.prepare("a").await.expect("it fits"));
-    house.stick("c");
-    let guest = visit.guest.clone();
-    let request = tokio::spawn(async move { guest.prepare("c").await.map(drop) });
-    house.until("c", "loading").await;
-    request.abort();
+    load_stuck_and_left(&house, &visit).await;
     visit.guest.leave(LEAVE_WITHIN).await;
     eventually("nothing is left", async || house.residents().await.is_empty().then_some(())).await;
 }

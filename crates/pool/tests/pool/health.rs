@@ -31,6 +31,16 @@ fn failing() -> (World, Spawn) {
     (w, grant.spawn)
 }
 
+/// An engine that failed requests while it serves one on one of its two slots.
+fn failing_at_work() -> (World, motorpool_pool::RequestId) {
+    let mut w = World::new(1024);
+    w.width = 2;
+    let lease = w.resident("a");
+    (0..3).for_each(|_| w.lease(lease).gate.vital().failed());
+    w.feed(motorpool_pool::Input::Tick);
+    (w, lease)
+}
+
 #[test]
 fn an_idle_engine_is_asked_every_fifteen_seconds_and_an_answer_is_enough() {
     let mut w = World::new(1024);
@@ -121,12 +131,7 @@ fn what_moves_again_is_suspect_no_more() {
 
 #[test]
 fn what_moves_while_it_is_condemned_comes_to_its_end_first() {
-    let mut w = World::new(1024);
-    w.width = 2;
-    let lease = w.resident("a");
-    let grant = w.lease(lease).clone();
-    (0..3).for_each(|_| grant.gate.vital().failed());
-    w.feed(motorpool_pool::Input::Tick);
+    let (mut w, lease) = failing_at_work();
     assert_eq!(w.answer(Probed::Failed), Probe::Inference, "a slot is free");
     w.pass(600 * SECOND);
     assert_eq!(stopped_for_health(&w), 0, "P2: its stream goes on");
@@ -293,12 +298,8 @@ fn failed_requests_make_nobody_suspect_where_they_are_not_counted() {
 
 #[test]
 fn what_is_condemned_and_moves_nothing_is_cut_after_two_minutes() {
-    let mut w = World::new(1024);
-    w.width = 2;
-    let lease = w.resident("a");
+    let (mut w, lease) = failing_at_work();
     let grant = w.lease(lease).clone();
-    (0..3).for_each(|_| grant.gate.vital().failed());
-    w.feed(motorpool_pool::Input::Tick);
     w.still.insert(grant.spawn);
     assert_eq!(w.answer(Probed::Failed), Probe::Inference, "a slot is free");
     w.pass(119 * SECOND);
