@@ -511,6 +511,16 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_does_not_tell_what_slots_do_hides_no_progress() {
+        let mut health = ready();
+        for (second, figure) in [(1020, Some(7)), (1040, None), (1060, Some(8))] {
+            health.asked = Some(Probe::Liveness);
+            assert!(health.hear(at(second), Probe::Liveness, Probed::Well(figure)));
+        }
+        assert_eq!(health.moved_at, at(1060));
+    }
+
+    #[test]
     fn no_inference_is_asked_while_all_slots_are_taken() {
         let mut health = ready();
         health.standing = Standing::Suspect { since: at(1000), why: Why::Mute, late: None };
