@@ -301,6 +301,8 @@ impl<M: Means> Keeper<M> {
             (Some(Outcome::Running), Stage::Execing { .. }) => {
                 self.stage = Stage::Running;
                 link.report(&Report::Running);
+                // What the launch took of the program is not run again.
+                sys::drop_clean_file_pages();
             }
             // A blocked one that closed its end is dead, and is found among the children.
             _ => {}
