@@ -29,7 +29,7 @@ pub type Cause = Box<dyn Error + Send + Sync>;
 pub type Body = UnsyncBoxBody<Bytes, Cause>;
 
 /// A bearer key, kept out of debug output.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Key(HeaderValue);
 
 /// Why a request has no answer.

@@ -155,6 +155,11 @@ impl Common {
         self.own().seen.iter().filter(|(at, _)| *at != key).map(|(_, seen)| seen.clone()).collect()
     }
 
+    /// Only what was seen on servers that `stay` says anything from now on.
+    pub(crate) fn forget_seen(&self, stay: impl Fn(&TargetKey) -> bool) {
+        self.own().seen.retain(|key, _| stay(key));
+    }
+
     /// `seen` became ours.
     pub(crate) fn take(&self, key: &TargetKey, seen: &Seen, by: By) {
         let since = calendar_seconds();

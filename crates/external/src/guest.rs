@@ -123,6 +123,11 @@ impl Guest {
         &self.host.target
     }
 
+    /// Whether they are one and the same.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.host, &other.host)
+    }
+
     /// Which server it is.
     pub fn key(&self) -> &TargetKey {
         self.host.server.key()
@@ -228,7 +233,7 @@ impl Guest {
     }
 
     pub(crate) async fn lock(&self) -> Result<TargetLock, LockError> {
-        self.lock_within(self.host.common.setting.lock_within).await
+        self.lock_within(self.host.common.setting.lock_within.max(self.target().limits.load)).await
     }
 
     async fn lock_within(&self, within: Duration) -> Result<TargetLock, LockError> {

@@ -6,7 +6,7 @@ use crate::{
     target::{Setting, Target},
 };
 use motorpool_residency::Adoption;
-use motorpool_vocab::ServerUrl;
+use motorpool_vocab::{ServerUrl, TargetKey};
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
@@ -53,13 +53,32 @@ impl Guests {
     /// One on each of `targets`; nothing is connected yet. What an earlier run wrote down is taken over when its server
     /// is first listed, as far as it is still there.
     pub fn open(targets: Vec<Target>, setting: Setting) -> Result<Self, OpenError> {
-        let common = Arc::new(Common::open(setting).map_err(OpenError::Journal)?);
-        let guest = |target: Target| {
-            let id = target.id.clone();
-            Guest::new(target, Arc::clone(&common)).map_err(|source| OpenError::Target { id, source })
+        let none = Self { common: Arc::new(Common::open(setting).map_err(OpenError::Journal)?), all: Vec::new() };
+        none.renewed(targets)
+    }
+
+    /// One on each of `targets` instead, which go on with what these know together: what is ours on a server stays ours, by
+    /// whatever target it is reached. A target that is as it was keeps its guest, connections and all.
+    pub fn renewed(&self, targets: Vec<Target>) -> Result<Self, OpenError> {
+        let guest = |target: Target| match self.all.iter().find(|guest| *guest.target() == target) {
+            Some(guest) => Ok(guest.clone()),
+            None => {
+                let id = target.id.clone();
+                Guest::new(target, Arc::clone(&self.common)).map_err(|source| OpenError::Target { id, source })
+            }
         };
         let all = targets.into_iter().map(guest).collect::<Result<_, _>>()?;
-        Ok(Self { common, all })
+        Ok(Self { common: Arc::clone(&self.common), all })
+    }
+
+    /// From now on these are all: what was seen on other servers says nothing any more.
+    pub fn are_all(&self) {
+        self.common.forget_seen(|key| self.has(key));
+    }
+
+    /// Whether one of them is on this server.
+    pub fn has(&self, key: &TargetKey) -> bool {
+        self.all.iter().any(|guest| guest.key() == key)
     }
 
     /// The guest of the target called `id`.

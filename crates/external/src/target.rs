@@ -27,7 +27,7 @@ pub enum KeepAlive {
 }
 
 /// One server, as the configuration has it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Its name.
     pub id: String,
@@ -64,7 +64,7 @@ pub struct Setting {
     pub run: PathBuf,
     /// Where what is ours is written down (JSON lines), so that the next start knows; a crash loses it without.
     pub journal: Option<PathBuf>,
-    /// How long the lock is waited for.
+    /// How long the lock is waited for at least; a load of another process may hold it as long as one of ours.
     pub lock_within: Duration,
     /// Reads the clock.
     pub now: fn() -> Now,

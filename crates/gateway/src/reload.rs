@@ -4,7 +4,7 @@
 //! A request takes the scene once, when its head is there, and keeps it to its end: it sees one catalog, one set of rules
 //! and one set of times, whatever is reloaded meanwhile. What must outlive a reload is shared by all scenes: who waits where,
 //! bodies, connections to engines, keys' records.
-use crate::{api, context::Context, service::Service, settings::GatewaySettings};
+use crate::{api, context::Context, outside::Outside, service::Service, settings::GatewaySettings};
 use arc_swap::ArcSwap;
 use motorpool_catalog::{Catalog, Config, Report};
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
@@ -34,11 +34,11 @@ fn service(context: Context) -> Service {
 pub struct Handover(pub(crate) Scene);
 
 impl Handover {
-    /// Requests that begin from now on see these, as far as a setting can change while the server runs; the others stay what
+    /// Requests that begin from now on see these, and these servers that somebody else runs, as far as a setting can change while the server runs; the others stay what
     /// they were at its start.
-    pub fn reload(&self, catalog: Arc<Catalog>, config: &Config) {
+    pub fn reload(&self, catalog: Arc<Catalog>, config: &Config, outside: Vec<Outside>) {
         let now = self.0.now();
-        let settings = GatewaySettings::reloaded(&now.context.settings, config);
+        let settings = GatewaySettings { outside, ..GatewaySettings::reloaded(&now.context.settings, config) };
         self.0.0.store(Arc::new(service(now.context.with(catalog, settings))));
     }
 }

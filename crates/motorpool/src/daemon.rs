@@ -36,7 +36,9 @@ use motorpool::servers::Servers;
 use motorpool_catalog::{Config, Listen, Manifest, Model, ModelSource};
 use motorpool_gateway::{Gateway, GatewaySettings, KeysNeeded, Listener, Pull};
 use motorpool_pool::{Host, StartFault};
-use motorpool_supervisor::{Devices, Found, LockError, OpenError, PoolHandle, ProbeTimes, Survey, Surveys};
+use motorpool_supervisor::{
+    Devices, Found, LocalServers, LockError, OpenError, PoolHandle, ProbeTimes, Survey, Surveys,
+};
 use motorpool_vocab::FailureClass;
 use std::{
     fs,
@@ -134,7 +136,7 @@ fn survey_again(dirs: &Dirs, settings: watch::Receiver<Settings>, host: &Host) -
 async fn start_pool(
     dirs: &Dirs,
     settings: &Settings,
-    (says, surveys): (&watch::Sender<Settings>, &Surveys),
+    (says, surveys, servers): (&watch::Sender<Settings>, &Surveys, &LocalServers),
 ) -> Result<PoolHandle, Failure> {
     let (drivers, machine) = machine::look(dirs, settings, Keep::Yes).await?;
     machine.say();
@@ -153,7 +155,7 @@ async fn start_pool(
         devices: Devices {
             drivers,
             graphics,
-            servers: external::local(&settings.config),
+            servers: servers.clone(),
             survey: survey_again(dirs, says.subscribe(), &host),
             surveys: surveys.clone(),
         },
@@ -197,7 +199,7 @@ fn puller(dirs: &Dirs) -> Pull {
 #[derive(Debug)]
 pub(crate) struct Daemon {
     handle: PoolHandle,
-    externals: Servers,
+    externals: Arc<Servers>,
     gateway: JoinHandle<()>,
     /// What requests took, if it is kept.
     history: Option<History>,
@@ -226,7 +228,8 @@ impl Daemon {
         let (log, exporter) = traces::begin_log(&settings.config.log, loudness)?;
         raise_descriptors();
         let (says, surveys) = (watch::Sender::new(settings.clone()), Surveys::default());
-        let handle = start_pool(dirs, settings, (&says, &surveys)).await?;
+        let local = LocalServers::new(external::local(&settings.config));
+        let handle = start_pool(dirs, settings, (&says, &surveys, &local)).await?;
         let keys = if reach.insecure { KeysNeeded::OnceThereAre } else { KeysNeeded::Always };
         let (mut listeners, addresses) = listen::listeners(dirs, settings, keys).await?;
         let control = dirs.control_socket();
@@ -234,7 +237,7 @@ impl Daemon {
             listen::bind_unix(&control).map_err(|error| listen::cannot(&Listen::Unix(control.clone()), &error))?;
         listeners.push(Listener::Control(bound));
         let (stop, stopped) = watch::channel(false);
-        let externals = external::open(dirs, &settings.config, &handle)?;
+        let externals = Arc::new(external::open(dirs, &settings.config, &handle)?);
         let told = GatewaySettings {
             listen: addresses.clone(),
             keys_from_afar: keys,
@@ -251,7 +254,9 @@ impl Daemon {
             gateway.remembers_with(history.answers());
             history
         });
-        let told = Told { handle: handle.clone(), requests: gateway.handover(), log, says, surveys };
+        let requests = gateway.handover();
+        let told =
+            Told { handle: handle.clone(), requests, log, says, surveys, externals: Arc::clone(&externals), local };
         let reloader = Reloader::new(dirs, settings.clone(), told);
         gateway.reloads_with(reloader.for_requests());
         let watch = tokio::spawn(Arc::clone(&reloader).reload_what_changes()).abort_handle();

@@ -4,7 +4,7 @@ use crate::{
     dirs::Dirs,
     exit::{Exit, Failure, chain},
 };
-use motorpool::servers::{self, Place, Servers, ServersError, teller};
+use motorpool::servers::{self, Place, Renewed, Servers, ServersError, teller};
 use motorpool_catalog::Config;
 use motorpool_external::{Guests, OpenError};
 use motorpool_supervisor::{LocalServer, PoolHandle};
@@ -30,6 +30,11 @@ impl From<ServersError> for Failure {
 pub(crate) fn open(dirs: &Dirs, config: &Config, handle: &PoolHandle) -> Result<Servers, Failure> {
     let place = Place { run: Dirs::of_user()?, journal: Some(dirs.state.join("external.jsonl")) };
     Ok(Servers::open((&config.external, &config.protect), place, teller(handle.clone()))?)
+}
+
+/// As the configuration has them now, which nobody goes by yet.
+pub(crate) fn renewed(servers: &Servers, config: &Config) -> Result<Renewed, Failure> {
+    Ok(servers.renewed((&config.external, &config.protect))?)
 }
 
 /// The same for who only looks: nothing is written down and nobody told.

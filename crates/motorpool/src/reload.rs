@@ -8,21 +8,24 @@
 //! ```
 //!
 //! One reload at a time; each is held against what counts then, so however they come, the last one read is what counts. The
-//! pool goes first, its bounds before its catalog: whoever resolves a name by the new catalog finds the pool knowing it. A reload that has begun is done to
+//! pool goes first, its bounds before its catalog: whoever resolves a name by the new catalog finds the pool knowing it. Servers that somebody else runs come before requests, and what
+//! is left of those that went after them. A reload that has begun is done to
 //! its end, also when whoever asked for it is gone. Once we are closed nothing is reloaded, and systemd is told nothing of it.
 use crate::{
     dirs::Dirs,
     exit::Failure,
+    external,
     log::Log,
     settings::{Settings, SettingsError},
     systemd,
     terms::pool_config,
     watching::Watching,
 };
+use motorpool::servers::Servers;
 use motorpool_catalog::{ConfigError, Difference, Fault, Kind, Outcome, Report, Row, Said};
 use motorpool_gateway::{Handover, NotReloaded, Reloads};
 use motorpool_pool::{Host, Reload, Reloaded};
-use motorpool_supervisor::{PoolHandle, Surveys};
+use motorpool_supervisor::{LocalServers, PoolHandle, Surveys};
 use motorpool_vocab::{EngineKey, PoolView};
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -39,6 +42,9 @@ pub(crate) struct Told {
     /// What surveys of this machine go by, and who has one made.
     pub(crate) says: watch::Sender<Settings>,
     pub(crate) surveys: Surveys,
+    /// Model servers that somebody else runs, and those of them on this machine, whose memory goes by their names.
+    pub(crate) externals: Arc<Servers>,
+    pub(crate) local: LocalServers,
 }
 
 /// A driver that hangs is not waited for by whoever has the files read again.
@@ -56,6 +62,8 @@ pub(crate) struct Reloader {
     log: Log,
     says: watch::Sender<Settings>,
     surveys: Surveys,
+    externals: Arc<Servers>,
+    local: LocalServers,
     grace: watch::Sender<Duration>,
     watching: Watching,
 }
@@ -109,13 +117,13 @@ impl From<JoinError> for NotDone {
 impl Reloader {
     /// Of a pool and a gateway that go by `settings` now.
     pub(crate) fn new(dirs: &Dirs, settings: Settings, told: Told) -> Arc<Self> {
-        let Told { handle, requests, log, says, surveys } = told;
+        let Told { handle, requests, log, says, surveys, externals, local } = told;
         let watching = Watching::default();
         watching.follow(&settings);
         let grace = watch::Sender::new(settings.config.shutdown.grace);
         let requests = Mutex::new(Some(requests));
         let (dirs, settings) = (dirs.clone(), Mutex::new(settings));
-        Arc::new(Self { dirs, handle, requests, settings, log, says, surveys, grace, watching })
+        Arc::new(Self { dirs, handle, requests, settings, log, says, surveys, externals, local, grace, watching })
     }
 
     /// How long running requests may go on when we end.
@@ -191,8 +199,13 @@ impl Reloader {
 
     async fn replace(&self, now: &mut Settings) -> Result<Done, NotDone> {
         self.unless_closing().await?;
-        let (dirs, before) = (self.dirs.clone(), now.clone());
-        let new = tokio::task::spawn_blocking(move || before.read_again(&dirs)).await??;
+        let (dirs, before, externals) = (self.dirs.clone(), now.clone(), Arc::clone(&self.externals));
+        let read = move || {
+            let new = before.read_again(&dirs)?;
+            let renewed = external::renewed(&externals, &new.config)?;
+            Ok::<_, NotDone>((new, renewed))
+        };
+        let (new, renewed) = tokio::task::spawn_blocking(read).await??;
         let terms = Box::new(pool_config(&new.config, Host::default())?);
         let difference = Difference::between(now.said(), new.said());
         let mut draining = Vec::new();
@@ -205,12 +218,18 @@ impl Reloader {
             let Some(Reloaded { draining: going }) = self.handle.reload(reload).await else {
                 return Err(NotDone::Stopping);
             };
-            let requests = self.requests.lock().await;
-            requests.as_ref().ok_or(NotDone::Stopping)?.reload(Arc::clone(&new.catalog), &new.config);
             self.log.say_from(new.config.log.level);
             self.grace.send_replace(new.config.shutdown.grace);
             draining = going;
         }
+        // Keys of servers lie in files and variables, too: they are others though nothing else is.
+        self.local.are(external::local(&new.config));
+        self.externals.take_over(renewed).await;
+        let requests = self.requests.lock().await;
+        let outside = self.externals.outside();
+        requests.as_ref().ok_or(NotDone::Stopping)?.reload(Arc::clone(&new.catalog), &new.config, outside);
+        drop(requests);
+        self.externals.let_go();
         let mut report = difference.report(|model| draining.iter().any(|key| key.model().as_str() == model));
         if has_other_bounds(now, &new) {
             tell_excess(&self.handle.snapshot().pool, &mut report);

@@ -18,7 +18,8 @@
 //! let protect = [catalog::Protect { model: "qwen3:8b".into(), role: catalog::ProtectRole::Chat, target: None }];
 //! let place = servers::Place { run: "/run/user/1000".into(), journal: Some("/var/lib/mine/external.jsonl".into()) };
 //! let servers = servers::Servers::open((&[desk], &protect), place, servers::teller(handle.clone()))?;
-//! let stay = servers.guests().get("desk").ok_or("configured")?.prepare("qwen3:8b").await?;
+//! let guests = servers.guests();
+//! let stay = guests.get("desk").ok_or("configured")?.prepare("qwen3:8b").await?;
 //! println!("it answers as {}", stay.wire_model());
 //! drop(stay);
 //! servers.leave().await;
@@ -38,9 +39,13 @@ use serde_json::{Map, Value};
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 use tokio::task::JoinSet;
+
+/// Longest wait for the first look at servers that are new.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why servers cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -88,11 +93,36 @@ pub struct Place {
 
 /// Model servers that somebody else runs.
 #[derive(Debug)]
-pub struct Servers {
+pub struct Servers(Mutex<Now>);
+
+/// What counts now.
+#[derive(Debug)]
+struct Now {
+    guests: Arc<Guests>,
+    all: Vec<Watched>,
+    /// What counted before, as long as requests are there, or what is ours is being given back.
+    past: Vec<Past>,
+}
+
+/// A server that is looked at again and again, as long as this is there.
+#[derive(Debug)]
+struct Watched {
+    outside: Outside,
+    _looks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Past {
+    watch: Arc<Watch>,
+    /// Waits for the last request there; gives back what is ours there then, if the server is configured no more.
+    end: JoinSet<()>,
+}
+
+/// Servers as `[[external]]` and `[[protect]]` have them now, which nobody goes by yet ([`Servers::take_over`]).
+#[derive(Debug)]
+pub struct Renewed {
     guests: Arc<Guests>,
     outside: Vec<Outside>,
-    /// Ends with us.
-    _looks: JoinSet<()>,
 }
 
 impl Servers {
@@ -100,36 +130,118 @@ impl Servers {
     /// ([`teller`]). From now on each is looked at again and again: this must be called within a runtime.
     pub fn open((servers, protect): (&[External], &[Protect]), place: Place, sink: Sink) -> Result<Self, ServersError> {
         let guests = guests((servers, protect), place, sink)?;
-        let outside: Vec<Outside> = servers.iter().zip(guests.iter()).map(watched).collect();
-        let guests = Arc::new(guests);
-        let mut looks = JoinSet::new();
-        for one in &outside {
-            let watch = Arc::clone(&one.watch);
-            looks.spawn(async move { watch.keep_looking().await });
-        }
-        Ok(Self { guests, outside, _looks: looks })
+        let all = servers.iter().zip(guests.iter()).map(|one| Watched::new(outside(one))).collect();
+        Ok(Self(Mutex::new(Now { guests: Arc::new(guests), all, past: Vec::new() })))
     }
 
     /// What the gateway serves of them: `outside` of its settings.
     pub fn outside(&self) -> Vec<Outside> {
-        self.outside.clone()
+        self.now().all.iter().map(|one| one.outside.clone()).collect()
     }
 
     /// The guests, for who asks for models without the gateway.
-    pub fn guests(&self) -> &Guests {
-        &self.guests
+    pub fn guests(&self) -> Arc<Guests> {
+        Arc::clone(&self.now().guests)
+    }
+
+    /// The same servers as they are configured now, keys in files and variables with them. Nothing changes yet. Reads files.
+    pub fn renewed(&self, (servers, protect): (&[External], &[Protect])) -> Result<Renewed, ServersError> {
+        let targets = targets(servers, protect)?;
+        let now = self.now();
+        let guests = now.guests.renewed(targets)?;
+        let renewed = |(server, guest): (&External, &Guest)| match now.all.iter().find(|one| one.is_on(guest)) {
+            Some(one) => Outside { config: Arc::new(server.clone()), watch: Arc::clone(&one.outside.watch) },
+            None => outside((server, guest)),
+        };
+        let outside = servers.iter().zip(guests.iter()).map(renewed).collect();
+        Ok(Renewed { guests: Arc::new(guests), outside })
+    }
+
+    /// From now on these are the servers; comes back when each that is new was looked at, after 2 s at most. Requests may go
+    /// on to those of before until [`Self::let_go`].
+    pub async fn take_over(&self, Renewed { guests, outside }: Renewed) {
+        let fresh: Vec<_> = {
+            let mut now = self.now();
+            let mut before = std::mem::take(&mut now.all);
+            let mut fresh = Vec::new();
+            for one in outside {
+                let known = before.iter().position(|known| Arc::ptr_eq(&known.outside.watch, &one.watch));
+                now.all.push(match known {
+                    Some(at) => Watched { outside: one, ..before.swap_remove(at) },
+                    None => {
+                        fresh.push(Arc::clone(&one.watch));
+                        Watched::new(one)
+                    }
+                });
+            }
+            now.past.extend(before.into_iter().map(|one| Past { watch: one.outside.watch, end: JoinSet::new() }));
+            guests.are_all();
+            now.guests = guests;
+            fresh
+        };
+        Watch::look_at_all(fresh.into_iter(), LOOK_WITHIN).await;
+    }
+
+    /// New requests go by what counts now alone: what is ours on servers that are configured no more is given back as soon
+    /// as the last request there has ended.
+    pub fn let_go(&self) {
+        let mut now = self.now();
+        let Now { guests, past, .. } = &mut *now;
+        past.retain_mut(|one| one.end.is_empty() || one.end.try_join_next().is_none());
+        for Past { watch, end } in past {
+            // One that is configured again is not left.
+            *end = JoinSet::new();
+            let (watch, is_left) = (Arc::clone(watch), !guests.has(watch.guest().key()));
+            end.spawn(async move {
+                watch.quiet().await;
+                if is_left {
+                    watch.guest().leave(LEAVE_WITHIN).await;
+                }
+            });
+        }
     }
 
     /// Waits until no request of the gateway is on any of them.
     pub async fn quiet(&self) {
-        for one in &self.outside {
-            one.watch.quiet().await;
+        let watches: Vec<_> = {
+            let now = self.now();
+            let past = now.past.iter().map(|one| &one.watch);
+            now.all.iter().map(|one| &one.outside.watch).chain(past).map(Arc::clone).collect()
+        };
+        for watch in watches {
+            watch.quiet().await;
         }
     }
 
     /// Gives back all that is ours, in 2 s at most; whatever goes wrong is nobody's business any more.
     pub async fn leave(&self) {
-        self.guests.leave_all(LEAVE_WITHIN).await;
+        let (guests, past) = {
+            let mut now = self.now();
+            (Arc::clone(&now.guests), std::mem::take(&mut now.past))
+        };
+        let mut leaving = JoinSet::new();
+        for Past { watch, .. } in past.into_iter().filter(|one| !guests.has(one.watch.guest().key())) {
+            leaving.spawn(async move { watch.guest().leave(LEAVE_WITHIN).await });
+        }
+        guests.leave_all(LEAVE_WITHIN).await;
+        while leaving.join_next().await.is_some() {}
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        // What a panic left are still lists of servers.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watched {
+    fn new(outside: Outside) -> Self {
+        let (watch, mut looks) = (Arc::clone(&outside.watch), JoinSet::new());
+        looks.spawn(async move { watch.keep_looking().await });
+        Self { outside, _looks: looks }
+    }
+
+    fn is_on(&self, guest: &Guest) -> bool {
+        self.outside.watch.guest().is(guest)
     }
 }
 
@@ -139,14 +251,18 @@ pub fn guests(
     Place { run, journal }: Place,
     sink: Sink,
 ) -> Result<Guests, ServersError> {
+    let targets = targets(servers, protect)?;
+    let lock_within = targets.iter().map(|target| target.limits.load).max().unwrap_or_default();
+    let setting = Setting { run, journal, lock_within, now: motorpool_devices::now, sink };
+    Ok(Guests::open(targets, setting)?)
+}
+
+fn targets(servers: &[External], protect: &[Protect]) -> Result<Vec<Target>, ServersError> {
     let is_second = |(n, server): (usize, &External)| servers[..n].iter().any(|other| other.id == server.id);
     if let Some((_, twice)) = servers.iter().enumerate().find(|one| is_second(*one)) {
         return Err(ServersError::Twice(twice.id.clone()));
     }
-    let targets: Vec<Target> = servers.iter().map(|server| target(server, protect)).collect::<Result<_, _>>()?;
-    let lock_within = targets.iter().map(|target| target.limits.load).max().unwrap_or_default();
-    let setting = Setting { run, journal, lock_within, now: motorpool_devices::now, sink };
-    Ok(Guests::open(targets, setting)?)
+    servers.iter().map(|server| target(server, protect)).collect()
 }
 
 /// What keeps each of `servers` from being used, nothing being opened.
@@ -154,7 +270,7 @@ pub fn check((servers, protect): (&[External], &[Protect])) -> Vec<ServersError>
     servers.iter().filter_map(|server| target(server, protect).err()).collect()
 }
 
-/// Those on this machine, whose memory goes by their names: `servers` of the supervisor's devices.
+/// Those on this machine, whose memory goes by their names: for `servers` of the supervisor's devices.
 pub fn local(servers: &[External]) -> Vec<LocalServer> {
     let here = servers.iter().filter(|server| server.url.is_loopback());
     here.map(|server| LocalServer { name: server.id.clone(), port: server.url.port() }).collect()
@@ -165,7 +281,7 @@ pub fn teller(handle: PoolHandle) -> Sink {
     Arc::new(move |news| handle.tell(event(news)))
 }
 
-fn watched((server, guest): (&External, &Guest)) -> Outside {
+fn outside((server, guest): (&External, &Guest)) -> Outside {
     Outside { config: Arc::new(server.clone()), watch: Arc::new(Watch::new(guest.clone())) }
 }
 
@@ -343,6 +459,23 @@ mod tests {
         assert!(key(&server()).expect("a key").is_some());
         let unset = config(&format!("{DESK}key_env = \"MOTORPOOL_TEST_NO_SUCH_KEY\"")).external.remove(0);
         assert!(matches!(key(&unset), Err(ServersError::KeyVariable { .. })));
+    }
+
+    #[tokio::test]
+    async fn what_is_configured_as_before_keeps_its_watch_and_what_is_not_gets_another() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let place = Place { run: folder.path().to_owned(), journal: None };
+        let attic = DESK.replace("desk", "attic");
+        let before = config(&format!("{DESK}{attic}"));
+        let now =
+            config(&format!("{DESK}prefer = \"external\"\n{attic}[[protect]]\nmodel = \"a\"\ntarget = \"attic\"\n"));
+        let servers = Servers::open((&before.external, &before.protect), place, Arc::new(|_| ())).expect("open");
+        let was = servers.outside();
+        let renewed = servers.renewed((&now.external, &now.protect)).expect("right");
+        let kept: Vec<_> = was.iter().zip(&renewed.outside).map(|(a, b)| Arc::ptr_eq(&a.watch, &b.watch)).collect();
+        assert_eq!(kept, [true, false], "only what is protected on the second is another");
+        assert_eq!(renewed.outside[0].config.prefer, motorpool_catalog::Prefer::External);
+        assert!(Arc::ptr_eq(&servers.outside()[1].watch, &was[1].watch), "nobody goes by it yet");
     }
 
     #[test]

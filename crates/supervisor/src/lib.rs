@@ -121,7 +121,7 @@ pub use panics::Panics;
 pub use probe::{Question, Readiness};
 pub use protocol::{Fence, Gone, Polite, ProcessId, Source};
 pub use runner::{RunError, Tool, ToolExit, run};
-pub use servers::LocalServer;
+pub use servers::{LocalServer, LocalServers};
 pub use settings::{OnDenial, Settings, start};
 pub use settle::{Leftover, Remains};
 pub use sys::landlock_version;

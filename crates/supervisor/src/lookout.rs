@@ -17,7 +17,7 @@ use crate::{
     drivers::{Drivers, Sighted},
     handle::Post,
     meter::{EVERY, Meter},
-    servers::{LocalServer, Servers},
+    servers::LocalServers,
     shell::post,
 };
 use motorpool_devices::{DeviceReading, Gpu, Graphics, now, processes};
@@ -92,7 +92,7 @@ pub struct Devices {
     /// What was found.
     pub graphics: Graphics,
     /// Model servers here that somebody else runs: what they hold goes by their names.
-    pub servers: Vec<LocalServer>,
+    pub servers: LocalServers,
     /// Called when drivers tell of a device that was not known.
     pub survey: Survey,
     /// Who else can have it called.
@@ -104,7 +104,7 @@ impl Default for Devices {
         Self {
             drivers: None,
             graphics: Graphics::default(),
-            servers: Vec::new(),
+            servers: LocalServers::default(),
             survey: Box::new(|_| None),
             surveys: Surveys::default(),
         }
@@ -124,7 +124,7 @@ pub(crate) struct Lookout {
     survey: Survey,
     surveys: Surveys,
     cards: Mutex<Cards>,
-    servers: Arc<Mutex<Servers>>,
+    servers: LocalServers,
     nudge: Notify,
 }
 
@@ -143,14 +143,13 @@ impl Drop for Lookout {
 impl Lookout {
     /// Over the cards of the pool.
     pub(crate) fn new(Devices { drivers, graphics, servers, survey, surveys }: Devices, host: &Host) -> Self {
-        let servers = Arc::new(Mutex::new(Servers::new(servers)));
         let cards = Mutex::new(Cards::new(host, graphics));
         Self { drivers, survey, surveys, cards, servers, nudge: Notify::new() }
     }
 
     /// The model servers of others here.
-    pub(crate) fn servers(&self) -> Arc<Mutex<Servers>> {
-        Arc::clone(&self.servers)
+    pub(crate) fn servers(&self) -> LocalServers {
+        self.servers.clone()
     }
 
     /// Looks again, beginning after this.
@@ -226,7 +225,7 @@ impl Lookout {
             None => Sighted { begun_at: now(), nvidia: None, amd: None },
         };
         if has_cards {
-            let (after, names) = whose(meter, Some(Arc::clone(&self.servers))).await;
+            let (after, names) = whose(meter, Some(self.servers.clone())).await;
             let ours = united(before, after);
             let cards = self.cards.lock().sights(&sighted, (&ours, &names));
             post(inbox, Input::Cards { begun_at: sighted.begun_at, cards });
@@ -265,7 +264,7 @@ async fn end_of(survey: &mut Option<Surveying>) -> (Option<Found>, Vec<oneshot::
 }
 
 /// Whose processes are whose, and how all are called. On a thread that may block: that takes milliseconds.
-async fn whose(meter: &Arc<Meter>, servers: Option<Arc<Mutex<Servers>>>) -> (BTreeMap<Spawn, Ours>, Names) {
+async fn whose(meter: &Arc<Meter>, servers: Option<LocalServers>) -> (BTreeMap<Spawn, Ours>, Names) {
     let meter = Arc::clone(meter);
     let look = move || {
         let table = processes();
@@ -273,7 +272,7 @@ async fn whose(meter: &Arc<Meter>, servers: Option<Arc<Mutex<Servers>>>) -> (BTr
         let called = |name: &str, pid| Called { name: name.to_owned(), counted_as: pid };
         let mut names = table.iter().map(|process| (process.pid, called(&process.name, process.pid))).collect();
         if let Some(servers) = servers {
-            servers.lock().rename(now(), &table, &mut names);
+            servers.all().rename(now(), &table, &mut names);
         }
         (ours, names)
     };

@@ -25,7 +25,7 @@ use crate::{
     drivers::answer,
     handle::Post,
     protocol::{ProcessId, Source},
-    servers::Servers,
+    servers::LocalServers,
     shell::post,
     toll::Toll,
 };
@@ -64,7 +64,7 @@ pub(crate) struct Meter {
     departed: Mutex<BTreeMap<Spawn, Departed>>,
     toll: Mutex<Toll>,
     /// Model servers of others here.
-    servers: OnceLock<Arc<Mutex<Servers>>>,
+    servers: OnceLock<LocalServers>,
     nudge: Notify,
 }
 
@@ -122,7 +122,7 @@ impl Meter {
     }
 
     /// From now on tells what these hold of system memory, too.
-    pub(crate) fn tells_of(&self, servers: Arc<Mutex<Servers>>) {
+    pub(crate) fn tells_of(&self, servers: LocalServers) {
         // Whoever came first is told of.
         let _ = self.servers.set(servers);
     }
@@ -201,8 +201,8 @@ impl Meter {
 }
 
 /// Processes are looked through only where there is somebody to be found.
-fn holding(servers: &Mutex<Servers>) -> Vec<(String, Bytes)> {
-    let mut servers = servers.lock();
+fn holding(servers: &LocalServers) -> Vec<(String, Bytes)> {
+    let mut servers = servers.all();
     if servers.is_empty() { Vec::new() } else { servers.holding(now(), &processes()) }
 }
 

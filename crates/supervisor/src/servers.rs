@@ -6,7 +6,8 @@
 use crate::cards::{Called, Names};
 use motorpool_devices::{ProcessFacts, descendants_in, listener, listens, observe_memory};
 use motorpool_vocab::{Bytes, Now};
-use std::time::Duration;
+use parking_lot::{Mutex, MutexGuard};
+use std::{sync::Arc, time::Duration};
 
 /// From one search among all processes to the next.
 const SEARCH_EVERY: Duration = Duration::from_mins(1);
@@ -20,8 +21,35 @@ pub struct LocalServer {
     pub port: u16,
 }
 
-/// All of them.
-#[derive(Debug)]
+/// All of them, for whoever tells which there are, and whoever looks for them.
+#[derive(Clone, Debug, Default)]
+pub struct LocalServers(Arc<Mutex<Servers>>);
+
+impl LocalServers {
+    /// These.
+    pub fn new(servers: Vec<LocalServer>) -> Self {
+        let all = Self::default();
+        all.are(servers);
+        all
+    }
+
+    /// From now on there are these. Who was among them before is not looked for anew.
+    pub fn are(&self, servers: Vec<LocalServer>) {
+        let mut all = self.0.lock();
+        let found = |server: LocalServer| {
+            let known = all.0.iter().find(|(known, _)| known.port == server.port);
+            let found = known.map_or(Found::Nowhere(None), |(_, found)| *found);
+            (server, found)
+        };
+        all.0 = servers.into_iter().map(found).collect();
+    }
+
+    pub(crate) fn all(&self) -> MutexGuard<'_, Servers> {
+        self.0.lock()
+    }
+}
+
+#[derive(Debug, Default)]
 pub(crate) struct Servers(Vec<(LocalServer, Found)>);
 
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +61,6 @@ enum Found {
 }
 
 impl Servers {
-    pub(crate) fn new(servers: Vec<LocalServer>) -> Self {
-        Self(servers.into_iter().map(|server| (server, Found::Nowhere(None))).collect())
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -93,27 +117,36 @@ mod tests {
     fn whoever_listens_on_the_port_goes_by_the_servers_name_as_long_as_it_does() {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = socket.local_addr().expect("bound").port();
-        let mut servers = Servers::new(vec![LocalServer { name: "desk".into(), port }]);
+        let servers = LocalServers::new(vec![LocalServer { name: "desk".into(), port }]);
         let me = std::process::id();
         let mut named = |now: Now| {
             let mut names = Names::new();
-            servers.rename(now, &processes(), &mut names);
+            servers.all().rename(now, &processes(), &mut names);
             names.get(&me).map(|called| (called.name.clone(), called.counted_as))
         };
         let start = Now::from_nanos(1);
         assert_eq!(named(start), Some(("external server desk".to_owned(), me)));
-        let mut others = Servers::new(vec![LocalServer { name: "desk".into(), port }]);
-        let held = others.holding(start, &processes());
+        let others = LocalServers::new(vec![LocalServer { name: "desk".into(), port }]);
+        let held = others.all().holding(start, &processes());
         assert!(
             matches!(&held[..], [(name, bytes)] if name == "external server desk" && *bytes > Bytes::mib(1)),
             "{held:?}"
         );
         drop(socket);
-        assert_eq!(others.holding(start, &processes()), []);
+        assert_eq!(others.all().holding(start, &processes()), []);
         assert_eq!(named(start), None);
         let again = TcpListener::bind(("127.0.0.1", port)).expect("it is free again");
         assert_eq!(named(start.after(Duration::from_secs(59))), None, "searched once in a minute");
         assert!(named(start.after(SEARCH_EVERY)).is_some());
+        let named_now = |servers: &LocalServers| {
+            let mut names = Names::new();
+            servers.all().rename(start.after(SEARCH_EVERY), &processes(), &mut names);
+            names.get(&me).map(|called| called.name.clone())
+        };
+        servers.are(vec![LocalServer { name: "attic".into(), port }]);
+        assert_eq!(named_now(&servers).as_deref(), Some("external server attic"), "by its new name");
+        servers.are(vec![]);
+        assert_eq!(named_now(&servers), None);
         drop(again);
     }
 }

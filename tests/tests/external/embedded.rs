@@ -30,7 +30,8 @@ async fn a_program_that_embeds_the_pool_is_a_guest_by_its_own_types() {
     let news = News::default();
     let servers = open(folder.path(), &[home(server.port())], &news).expect("open");
     assert_eq!(servers.outside().len(), 1, "the gateway serves it");
-    let guest = servers.guests().get("home").expect("configured");
+    let guests = servers.guests();
+    let guest = guests.get("home").expect("configured");
     drop(guest.prepare("a").await.expect("it loads"));
     assert_eq!(server.residents(), [("a:latest".to_owned(), 420)]);
     let view = guest.look().await.expect("it answers");

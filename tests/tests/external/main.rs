@@ -9,6 +9,7 @@ mod lmstudio;
 mod ollama;
 mod processes;
 mod races;
+mod reloaded;
 mod router;
 mod scenes;
 mod scripted;

@@ -25,12 +25,12 @@ fn house(routers: &[(&str, &Router)]) -> House {
 }
 
 /// A chat of a few tokens.
-fn short(mut body: Value) -> Value {
+pub(crate) fn short(mut body: Value) -> Value {
     body["max_tokens"] = 4.into();
     body
 }
 
-async fn listed(client: &Client) -> Vec<(String, String)> {
+pub(crate) async fn listed(client: &Client) -> Vec<(String, String)> {
     let answer = client.get("/v1/models").await.expect("it answers");
     let rows = answer.json()["data"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -42,7 +42,7 @@ async fn until_listed(client: &Client, id: &str) {
     eventually("the listing shows the model", look).await;
 }
 
-async fn residency(daemon: &Daemon<'_>) -> Value {
+pub(crate) async fn residency(daemon: &Daemon<'_>) -> Value {
     let answer = daemon.cli(&["residency", "status", "--json"]).await;
     assert_eq!(answer.code, Some(0), "{answer:?}");
     answer.json()

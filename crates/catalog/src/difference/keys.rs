@@ -103,7 +103,7 @@ impl Changes {
     pub fn of_configs(old: &Config, new: &Config) -> Self {
         let mut changes = Self::default();
         compare!(changes, "", (old, new): Config {
-            start: [external, protect],
+            live: [external, protect],
             apart: [
                 server, capacity, devices, pool, evict, load, breaker, health, session_state, stop, shutdown, loading,
                 keys, limits, defaults, log, usage, engines

@@ -194,7 +194,7 @@ const CONFIG: [(&str, &str, Effect); 60] = [
     ("engine.mini.program", "[engine.mini]\nprogram = \"/bin/mini\"", Effect::Launch),
     ("engine.mini.sandbox", "[engine.mini]\nsandbox = \"off\"", Effect::Launch),
     ("engine.mini.on_disconnect", "[engine.mini]\non_disconnect = \"drain\"", Effect::Live),
-    ("external", "[[external]]\nid = \"d\"\nkind = \"ollama\"\nurl = \"http://127.0.0.1:1\"", Effect::Start),
+    ("external", "[[external]]\nid = \"d\"\nkind = \"ollama\"\nurl = \"http://127.0.0.1:1\"", Effect::Live),
 ];
 
 #[test]
@@ -216,7 +216,7 @@ fn every_key_of_the_configuration_counts_when_it_is_said_to() {
     let tried: BTreeSet<String> = CONFIG.iter().map(|(key, ..)| *key).chain(apart).map(str::to_owned).collect();
     assert_eq!(tried, known);
     let protect = config("[[protect]]\nmodel = \"m\"\nrole = \"chat\"");
-    assert_eq!(only(&Changes::of_configs(&plain, &protect)), ("protect".to_owned(), Effect::Start));
+    assert_eq!(only(&Changes::of_configs(&plain, &protect)), ("protect".to_owned(), Effect::Live));
     // None without an address that is served with it, and no such address without it.
     let tls = |certificate: &str, key: &str| {
         let listen = "[server]\nlisten = [\"https://127.0.0.1:1\"]\n[server.tls]";

@@ -187,7 +187,7 @@ impl Watch {
     }
 
     /// Waits for a look at each of them that begins from now on, or began a moment ago, at most `within` in all.
-    pub(crate) async fn look_at_all(watches: impl Iterator<Item = Arc<Self>>, within: Duration) {
+    pub async fn look_at_all(watches: impl Iterator<Item = Arc<Self>>, within: Duration) {
         Self::look_at_each(watches, LOOK_HOLDS, within).await;
     }
 

@@ -293,7 +293,7 @@ async fn an_engine_that_works_on_for_who_has_gone_counts_among_what_the_key_may_
     let one = KeyRecord { concurrent: Some(1), ..of("one", &[Scope::Inference]) };
     let house = House::starting(&[("one", one)], |settings| settings.limits.connections = 1).await;
     let draining = catalog_of(&[("m", &[])], |manifest| manifest.on_disconnect = OnDisconnect::Drain);
-    house.server.handover.reload(draining, &Config::default());
+    house.server.handover.reload(draining, &Config::default(), vec![]);
     // The one place for connections is free when the last of them is over.
     let next = async || loop {
         match house.chat(&bearer("one")).await {

@@ -20,7 +20,7 @@ async fn a_request_sees_the_catalog_that_it_began_with_and_the_next_one_sees_the
     assert!(said.starts_with(b"HTTP/1.1 100"), "{}", String::from_utf8_lossy(&said));
     let text = "[server]\nhosts = [\"new.example\"]\n[defaults]\nmodel = \"n\"\n[limits]\nbody = \"64MiB\"\n";
     let config = parse_config(Source { file: "f", text }, &|_| None).expect("right");
-    server.handover.reload(catalog(&[("n", &[])]), &config);
+    server.handover.reload(catalog(&[("n", &[])]), &config, vec![]);
     engine.stream(&[&delta("a"), END]);
     stream.write_all(body.as_bytes()).await.expect("it reads");
     let mut rest = String::new();
@@ -70,7 +70,7 @@ async fn a_file_is_fetched_by_the_catalog_of_the_last_reload() {
         Box::pin(std::future::ready(Ok(())))
     });
     server.handover.0.now().context.pull.set(pull).expect("nobody did");
-    server.handover.reload(catalog(&[("n", &[]), ("o", &[])]), &Config::default());
+    server.handover.reload(catalog(&[("n", &[]), ("o", &[])]), &Config::default(), vec![]);
     let reply = server.post("/api/pull", "", &json!({"model": "o", "stream": false})).await;
     assert_eq!(reply.status, 200, "{reply:?}");
     assert_eq!(told.recv().await, Some(("o".into(), vec!["n".into(), "o".into()])));
