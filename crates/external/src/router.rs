@@ -87,7 +87,15 @@ impl Router {
         let is_ours = self.find_out(model).await;
         // Before the load: what is said of it must not be missed.
         let watch = self.watch().await;
-        let answer = self.caller.post(&url, &json!({ "model": model }), self.limits.load).await?;
+        let until_ours = async |watch| {
+            self.until_settled(model, watch, &|seen| on_begun(Begun::Ours(seen))).await.map(|()| Whose::Ours)
+        };
+        let answer = match self.caller.post(&url, &json!({ "model": model }), self.limits.load).await {
+            Ok(answer) => answer,
+            // Whether it heard us is what its listing says.
+            Err(_) if self.list().await.is_ok_and(|listing| listing.holds(model)) => return until_ours(watch).await,
+            Err(lost) => return Err(lost.into()),
+        };
         if is_running(&answer) && !is_ours {
             on_begun(Begun::Theirs);
             return match self.until_settled(model, watch, &|_| ()).await {
@@ -98,7 +106,7 @@ impl Router {
         if !answer.is_success() && !is_running(&answer) {
             return Err(refused(&answer));
         }
-        self.until_settled(model, watch, &|seen| on_begun(Begun::Ours(seen))).await.map(|()| Whose::Ours)
+        until_ours(watch).await
     }
 
     /// Unloads `model` and waits until it left; one that is not there is done.

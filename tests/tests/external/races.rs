@@ -3,7 +3,7 @@ use crate::{
     fakes::{target, visit},
     support::Visit,
 };
-use motorpool_external::{Limits, Refusal, Report, Target, TargetLock};
+use motorpool_external::{LEAVE_WITHIN, Limits, Refusal, Report, Target, TargetLock};
 use motorpool_residency::{Adoption, By, Decline, Kind, Used};
 use motorpool_testkit::{
     eventually,
@@ -123,6 +123,22 @@ async fn an_unload_that_is_done_and_not_answered_is_one_that_is_done() {
     assert_eq!((server.residents(), visit.owned()), (vec!["b".to_owned()], vec!["b".to_owned()]));
     server.fail(UNLOAD, Fault::Malformed, 1);
     server.fail(UNLOAD, Fault::HangUp, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_is_done_and_not_answered_is_ours_and_one_that_was_not_heard_is_none() {
+    let server = open(1).await;
+    let visit = visit(router(&server));
+    server.fail(LOAD, Fault::HangUp, 1);
+    let lost = visit.guest.prepare("b").await.expect_err("nobody heard us");
+    assert!(matches!(lost, Refusal::Failed(_)), "{lost:?}");
+    assert_eq!((server.residents(), visit.owned(), visit.told()), (vec![], vec![], vec![]));
+    server.fail(LOAD, Fault::ActsAndHangsUp, 1);
+    drop(visit.guest.prepare("b").await.expect("it is there"));
+    assert_eq!((server.residents(), visit.owned()), (vec!["b".to_owned()], vec!["b".to_owned()]));
+    assert_eq!((visit.told(), server.asked(LOAD).len()), (vec!["Load b".to_owned()], 2));
+    visit.guest.leave(LEAVE_WITHIN).await;
+    assert!(server.residents().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
