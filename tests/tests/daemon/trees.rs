@@ -43,6 +43,8 @@ async fn a_script_that_leaves_its_engine_behind_has_failed_and_the_engine_goes_w
     let answer = daemon.http().post(CHAT, &chat("a", "hello")).await.expect("an answer");
     let error = assert_refused(&answer, 502, "engine_start_failed");
     assert!(error["message"].as_str().is_some_and(|message| message.contains("code 0")), "{error}");
+    // Who waited is told as soon as the script has ended.
+    daemon.until_phase("a", &["idle"]).await;
     assert!(model.starts().iter().all(|start| !is_alive(start.pid)));
     assert_eq!(left_of(&house, Some(daemon.pid())), []);
     daemon.stop().await;
