@@ -60,13 +60,12 @@ impl Guests {
     /// One on each of `targets` instead, which go on with what these know together: what is ours on a server stays ours, by
     /// whatever target it is reached. A target that is as it was keeps its guest, connections and all.
     pub fn renewed(&self, targets: Vec<Target>) -> Result<Self, OpenError> {
-        let guest = |target: Target| match self.all.iter().find(|guest| *guest.target() == target) {
-            Some(guest) => Ok(guest.clone()),
-            None => {
-                let id = target.id.clone();
-                Guest::new(target, Arc::clone(&self.common)).map_err(|source| OpenError::Target { id, source })
-            }
+        let fresh = |target: Target| {
+            let id = target.id.clone();
+            Guest::new(target, Arc::clone(&self.common)).map_err(|source| OpenError::Target { id, source })
         };
+        let known = |target: &Target| self.all.iter().find(|guest| guest.target() == target).cloned();
+        let guest = |target: Target| known(&target).map_or_else(|| fresh(target), Ok);
         let all = targets.into_iter().map(guest).collect::<Result<_, _>>()?;
         Ok(Self { common: Arc::clone(&self.common), all })
     }

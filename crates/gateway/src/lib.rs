@@ -153,7 +153,10 @@ impl Gateway {
         Box::pin(async move {
             // Ends with this.
             let mut reading = JoinSet::new();
-            let (scraper, scene) = (Arc::clone(&self.scene.now().context.scraper), self.scene.clone());
+            let context = Arc::clone(&self.scene.now().context);
+            let (scraper, scene) = (Arc::clone(&context.scraper), self.scene.clone());
+            reading.spawn(context.upstream.clone().leave_what_stops(context.handle.events()));
+            drop(context);
             reading.spawn(async move { scraper.run(scene).await });
             let keeper = Arc::new(Doorkeeper::new(self.scene, stop));
             let doors: JoinSet<()> = listeners.into_iter().map(|l| Arc::clone(&keeper).keep(l)).collect();

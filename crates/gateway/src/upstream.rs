@@ -12,10 +12,11 @@ use hyper_util::rt::TokioIo;
 use kept::{Home, Kept};
 pub(crate) use link::Inflow;
 use link::{Link, Stream};
-use motorpool_vocab::{Endpoint, Spawn};
+use motorpool_vocab::{Endpoint, Event, EventKind, Spawn};
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpStream, UnixStream},
+    sync::broadcast::{self, error::RecvError},
     time::timeout,
 };
 
@@ -59,6 +60,23 @@ impl Upstream {
     /// The same that waits for a reply's head for `first_result`.
     pub(crate) fn within(self, first_result: Duration) -> Self {
         Self { first_result, ..self }
+    }
+
+    /// Closes the connections that wait for requests to `spawn`, which is being stopped: an engine waits for its clients.
+    pub(crate) fn leave(&self, spawn: Spawn) {
+        self.kept.leave(spawn);
+    }
+
+    /// Leaves every child that is being stopped, as long as anybody tells.
+    pub(crate) async fn leave_what_stops(self, mut events: broadcast::Receiver<Event>) {
+        loop {
+            match events.recv().await {
+                Ok(Event { kind: EventKind::Stopping { spawn, .. }, .. }) => self.leave(spawn),
+                // What was missed ends by its time.
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
     }
 
     /// Sends what `request` makes for the URI it is given, until a reply's head comes back.

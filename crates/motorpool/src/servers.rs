@@ -166,13 +166,12 @@ impl Servers {
             let mut fresh = Vec::new();
             for one in outside {
                 let known = before.iter().position(|known| Arc::ptr_eq(&known.outside.watch, &one.watch));
-                now.all.push(match known {
-                    Some(at) => Watched { outside: one, ..before.swap_remove(at) },
-                    None => {
-                        fresh.push(Arc::clone(&one.watch));
-                        Watched::new(one)
-                    }
-                });
+                if let Some(at) = known {
+                    now.all.push(Watched { outside: one, ..before.swap_remove(at) });
+                } else {
+                    fresh.push(Arc::clone(&one.watch));
+                    now.all.push(Watched::new(one));
+                }
             }
             now.past.extend(before.into_iter().map(|one| Past { watch: one.outside.watch, end: JoinSet::new() }));
             guests.are_all();

@@ -194,7 +194,7 @@ impl Meter {
             foreign: ram.zip(ours).map(|(ram, ours)| foreign_ram(&ram, ours)),
             available: ram.map(|ram| ram.available),
             stalled: stalled(),
-            servers: self.servers.get().map(|servers| holding(servers)).unwrap_or_default(),
+            servers: self.servers.get().map(holding).unwrap_or_default(),
         };
         Round { measured: measured.collect(), memory }
     }

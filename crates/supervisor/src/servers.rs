@@ -119,7 +119,7 @@ mod tests {
         let port = socket.local_addr().expect("bound").port();
         let servers = LocalServers::new(vec![LocalServer { name: "desk".into(), port }]);
         let me = std::process::id();
-        let mut named = |now: Now| {
+        let named = |now: Now| {
             let mut names = Names::new();
             servers.all().rename(now, &processes(), &mut names);
             names.get(&me).map(|called| (called.name.clone(), called.counted_as))
@@ -138,15 +138,11 @@ mod tests {
         let again = TcpListener::bind(("127.0.0.1", port)).expect("it is free again");
         assert_eq!(named(start.after(Duration::from_secs(59))), None, "searched once in a minute");
         assert!(named(start.after(SEARCH_EVERY)).is_some());
-        let named_now = |servers: &LocalServers| {
-            let mut names = Names::new();
-            servers.all().rename(start.after(SEARCH_EVERY), &processes(), &mut names);
-            names.get(&me).map(|called| called.name.clone())
-        };
         servers.are(vec![LocalServer { name: "attic".into(), port }]);
-        assert_eq!(named_now(&servers).as_deref(), Some("external server attic"), "by its new name");
+        let attic = Some(("external server attic".to_owned(), me));
+        assert_eq!(named(start.after(SEARCH_EVERY)), attic, "found already");
         servers.are(vec![]);
-        assert_eq!(named_now(&servers), None);
+        assert_eq!(named(start.after(SEARCH_EVERY)), None);
         drop(again);
     }
 }

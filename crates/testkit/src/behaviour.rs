@@ -52,6 +52,7 @@
 //!
 //! [stop]
 //! deaf_to = ["sigterm", "exit-command", "end-of-stdin"]
+//! to_last_connection = false             # it exits only when no client is connected any more, idle or not
 //! linger_ms = 0                          # from the end of serving to the exit
 //! gate = "/dir/may-exit"
 //!
@@ -299,6 +300,8 @@ pub struct TokenGate {
 pub struct Stop {
     /// Requests to stop that it does not hear.
     pub deaf_to: Vec<Deaf>,
+    /// It serves until no client is connected any more, whether they ask something or not.
+    pub to_last_connection: bool,
     /// From the end of serving to the exit.
     pub linger_ms: u64,
     /// It does not exit until this file exists.

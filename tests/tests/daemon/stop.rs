@@ -151,6 +151,21 @@ async fn asked_to_end_it_takes_nothing_new_and_lets_what_runs_come_to_its_end() 
 }
 
 #[tokio::test]
+async fn an_engine_that_waits_for_its_clients_is_not_kept_by_idle_connections_of_ours() {
+    let mut house = House::new();
+    // Less than an idle connection is kept for.
+    house.set("stop.polite", "2s");
+    let stop = Stop { to_last_connection: true, ..Stop::default() };
+    house.fake("a", &Behaviour { stop, ..Behaviour::default() });
+    let daemon = house.start().await;
+    assert_serves(&daemon, "a").await;
+    assert_eq!(daemon.cli(&["unload", "a"]).await.code, Some(0));
+    let exit = daemon.until_phase("a", &["idle"]).await.last_exit.expect("a record");
+    assert_eq!((&exit["code"], &exit["signal"]), (&json!(0), &json!(null)), "{exit}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn while_it_ends_what_holds_it_up_can_be_cut() {
     let mut house = House::new();
     house.set("shutdown.grace", "10m");

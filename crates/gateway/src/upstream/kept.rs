@@ -68,6 +68,13 @@ impl Kept {
         }
     }
 
+    /// Those to `spawn` end.
+    pub(super) fn leave(&self, spawn: Spawn) {
+        // Closed with nobody waiting for the shelf.
+        let left = self.links().by_child.remove(&spawn);
+        drop(left);
+    }
+
     async fn sweep(self: Arc<Self>) {
         while let Some(first) = self.drop_old() {
             tokio::select! {

@@ -141,6 +141,29 @@ async fn kept_connections_end_before_the_engine_ends_them_though_nobody_asks() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn connections_to_a_child_that_is_stopped_end_at_once_and_those_to_others_stay() {
+    let (mut engine, upstream) = (Engine::that_replies(WHOLE), upstream());
+    let (tell, events) = tokio::sync::broadcast::channel(4);
+    let leaving = tokio::spawn(upstream.clone().leave_what_stops(events));
+    let stops = |spawn| {
+        let key = "e:m:0".parse().expect("a key");
+        let kind = EventKind::Stopping { key, spawn: Spawn(spawn), reason: motorpool_vocab::StopReason::Evicted };
+        tell.send(Event { seq: spawn, at: motorpool_vocab::Now::ZERO, kind }).expect("heard");
+    };
+    engine.ask(&upstream).await.into_body().collect().await.expect("it is whole");
+    let kept_at = Instant::now();
+    assert_eq!(engine.next().await.0, Seen::Request(1));
+    stops(2);
+    engine.ask(&upstream).await.into_body().collect().await.expect("it is whole");
+    assert_eq!(engine.next().await.0, Seen::Request(1), "by the connection that was kept");
+    stops(1);
+    let (seen, at) = engine.next().await;
+    assert_eq!((seen, at - kept_at), (Seen::End(1), std::time::Duration::ZERO));
+    drop(tell);
+    leaving.await.expect("it ends when nobody tells any more");
+}
+
 /// A body that never ends.
 struct Endless;
 

@@ -26,6 +26,8 @@ pub(crate) struct Engine {
     slots: Slots,
     /// A request ended.
     pub(crate) ended: Notify,
+    /// Clients that are connected.
+    pub(crate) n_connected: watch::Sender<usize>,
 }
 
 /// What clients see of it.
@@ -72,6 +74,7 @@ impl Engine {
             counts: Mutex::default(),
             slots: Slots { free: Arc::new(Semaphore::new(n)), tasks: Mutex::new(vec![None; n]) },
             ended: Notify::new(),
+            n_connected: watch::Sender::default(),
         }
     }
 

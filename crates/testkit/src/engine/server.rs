@@ -57,11 +57,13 @@ pub(crate) async fn serve(engine: Arc<Engine>, listener: Listener) {
 
 fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(engine: &Arc<Engine>, stream: S) {
     let engine = Arc::clone(engine);
-    let service = service_fn(move |request| respond(Arc::clone(&engine), request));
+    engine.n_connected.send_modify(|n| *n += 1);
     tokio::spawn(async move {
+        let service = service_fn(|request| respond(Arc::clone(&engine), request));
         let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
         // A client that breaks off is an everyday event.
         drop(connection.await);
+        engine.n_connected.send_modify(|n| *n -= 1);
     });
 }
 

@@ -117,6 +117,9 @@ async fn leave(engine: &Engine) {
         }
         ended.await;
     }
+    if engine.behaviour.stop.to_last_connection {
+        let _ = engine.n_connected.subscribe().wait_for(|n| *n == 0).await;
+    }
     tokio::time::sleep(Duration::from_millis(engine.behaviour.stop.linger_ms)).await;
     if let Some(gate) = &engine.behaviour.stop.gate {
         load::wait_for(gate.clone()).await;
