@@ -186,11 +186,14 @@ impl Servers {
     pub fn let_go(&self) {
         let mut now = self.now();
         let Now { guests, past, .. } = &mut *now;
-        past.retain_mut(|one| one.end.is_empty() || one.end.try_join_next().is_none());
+        let is_left = |watch: &Watch| !guests.has(watch.guest().key());
+        // A request of before that came late may have left something again, or the server did not answer.
+        let holds = |watch: &Watch| is_left(watch) && !watch.guest().owned().is_empty();
+        past.retain_mut(|one| one.end.is_empty() || one.end.try_join_next().is_none() || holds(&one.watch));
         for Past { watch, end } in past {
             // One that is configured again is not left.
             *end = JoinSet::new();
-            let (watch, is_left) = (Arc::clone(watch), !guests.has(watch.guest().key()));
+            let (watch, is_left) = (Arc::clone(watch), is_left(watch));
             end.spawn(async move {
                 watch.quiet().await;
                 if is_left {

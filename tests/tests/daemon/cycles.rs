@@ -65,7 +65,7 @@ async fn after_two_hundred_starts_and_stops_no_descriptor_no_zombie_and_no_proce
     // Who cannot bind is started thrice more.
     let n_starts = N + WARM_UP + 2 + 3 * (0..WARM_UP + 2).chain(0..N).filter(|n| n % 12 == 7).count();
     let path = house.state("journal.jsonl");
-    assert_eq!(journal::count(&path, "intent"), n_starts);
+    assert_eq!(journal::count(&path, "intent"), n_starts, "{}", daemon.log());
     assert_eq!(journal::count(&path, "gone"), n_starts);
     daemon.stop().await;
 }

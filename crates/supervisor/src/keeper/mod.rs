@@ -195,7 +195,7 @@ impl<M: Means> Keeper<M> {
             self.means.forget_wakes();
             self.take_orders(link);
             self.relay(link);
-            self.look_at_children();
+            self.look_at_children(link);
             self.sweep(link);
         }
         self.means.over();
@@ -311,16 +311,22 @@ impl<M: Means> Keeper<M> {
 
     /// Reaps adopted orphans. The first process stays a zombie until the rest of its tree is dead: as long, its
     /// number and that of its group cannot become another's.
-    fn look_at_children(&mut self) {
+    fn look_at_children(&mut self, link: &mut Link) {
         while let Ok(Some((pid, ended))) = sys::peek_ended_child() {
             if self.tree.leader().is(pid) {
-                if matches!(self.first, First::Lives) {
-                    self.first = First::Ended(ended);
-                }
-                return self.end();
+                return self.first_ended(ended, link);
             }
             let _ = sys::reap(pid);
         }
+    }
+
+    fn first_ended(&mut self, ended: Ended, link: &mut Link) {
+        // It may have come to exec, and to its end, since that was looked at: what it said is that of one that ran.
+        self.look_at_exec(link);
+        if matches!(self.first, First::Lives) {
+            self.first = First::Ended(ended);
+        }
+        self.end();
     }
 
     fn sweep(&mut self, link: &mut Link) {

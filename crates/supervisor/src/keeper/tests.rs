@@ -117,6 +117,22 @@ fn what_an_engine_prints_is_passed_on_only_after_it_is_said_to_run() {
 }
 
 #[test]
+fn one_that_ran_and_ended_between_two_looks_is_said_to_have_run() {
+    let (exec, not_yet) = io::pipe().expect("a pipe");
+    let outcomes = Outcomes(File::from(OwnedFd::from(exec)));
+    fcntl(&outcomes.0, FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).expect("a pipe");
+    let (mut keeper, mut link, mut prints, mut supervisor) = with_means::<Endless>(Stage::Execing { outcomes });
+    keeper.relay(&mut link);
+    prints.write_all(b"no such port\n").expect("a reader");
+    drop((not_yet, prints));
+    keeper.first_ended(Ended::Code(1), &mut link);
+    keeper.sweep(&mut link);
+    let said = Report::Line { source: Source::Stdout, text: "no such port".into(), n_dropped: 0 };
+    let ended = Report::Ended(keeper.end_of(Some(Ended::Code(1)), 0));
+    assert_eq!(heard(&mut supervisor), [Report::Running, said, ended]);
+}
+
+#[test]
 fn a_supervisor_that_is_found_gone_only_by_sending_ends_the_engine() {
     let (mut keeper, mut link, mut prints, supervisor) = at(Stage::Running);
     keeper.relay(&mut link);
