@@ -19,8 +19,9 @@ use std::{
     os::unix::{
         ffi::OsStrExt,
         fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+        net::UnixStream,
     },
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 /// The longest path a unix socket can have: `sun_path` less its terminating zero.
@@ -76,9 +77,10 @@ impl Dirs {
     pub(crate) fn find(state_dir: Option<&Path>) -> Result<Self, DirError> {
         let base = Xdg::new().map_err(DirError::NoHome)?;
         let state = match state_dir {
-            Some(path) => absolute(path)?,
+            Some(path) => path.to_owned(),
             None => base.state_dir().unwrap_or_else(|| base.home_dir().join(".local/state")).join("motorpool"),
         };
+        let state = real(&state).map_err(|source| DirError::Create { path: state, source })?;
         let runtime = base.runtime_dir().filter(|dir| check_ours(dir).is_ok());
         let run = runtime.map_or_else(|| state.join("run"), |dir| run_below(&dir, &state));
         Ok(Self { data: base.data_dir().join("motorpool"), config: base.config_dir().join("motorpool"), state, run })
@@ -107,8 +109,11 @@ impl Dirs {
     pub(crate) fn live_control_socket(&self) -> PathBuf {
         let runtime = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
         let places = [self.run.clone(), self.state.join("run"), run_below(&runtime, &self.state)];
-        let mut sockets = places.into_iter().map(|run| run.join("control.sock"));
-        sockets.find(|socket| socket.exists()).unwrap_or_else(|| self.control_socket())
+        let sockets = places.into_iter().map(|run| run.join("control.sock"));
+        let there: Vec<_> = sockets.filter(|socket| socket.exists()).collect();
+        // One that was killed leaves its socket behind.
+        let answers = |socket: &&PathBuf| there.len() == 1 || UnixStream::connect(socket).is_ok();
+        there.iter().find(answers).or(there.first()).cloned().unwrap_or_else(|| self.control_socket())
     }
 
     /// Where the supervisor keeps the output of `key`, written as it writes it.
@@ -159,11 +164,20 @@ impl Dirs {
     }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, DirError> {
-    // A link and its target are one pool: the name of the run directory follows the real path where there is one.
-    path.canonicalize()
-        .or_else(|_| std::path::absolute(path))
-        .map_err(|source| DirError::Create { path: path.to_owned(), source })
+/// Where `path` is, or will be once it is made. A link and its target are one pool, whose run directory has one name,
+/// before the directory is made and after.
+fn real(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let Some((above, mut real)) = there else { return Ok(path) };
+    // What is not there is no link: it will be made as it is written.
+    for part in path.strip_prefix(above).unwrap_or(&path).components() {
+        match part {
+            Component::ParentDir => drop(real.pop()),
+            part => real.push(part),
+        }
+    }
+    Ok(real)
 }
 
 fn run_below(runtime: &Path, state: &Path) -> PathBuf {
@@ -203,6 +217,7 @@ fn check_writable(path: &Path) -> Result<(), DirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn two_state_directories_never_share_a_run_directory() {
@@ -224,6 +239,39 @@ mod tests {
         make_private(&state.join("run")).expect("made");
         fs::write(&theirs, "").expect("written");
         assert_eq!(dirs.live_control_socket(), theirs);
+    }
+
+    #[test]
+    fn the_socket_of_one_that_was_killed_hides_no_daemon() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let state = top.path().join("state");
+        let run = top.path().join("runtime/motorpool/0123abcd");
+        let dirs = Dirs { data: state.clone(), config: state.clone(), run: run.clone(), state: state.clone() };
+        for folder in [&run, &state.join("run")] {
+            make_private(folder).expect("made");
+        }
+        drop(UnixListener::bind(run.join("control.sock")).expect("bound"));
+        let theirs = state.join("run/control.sock");
+        let daemon = UnixListener::bind(&theirs).expect("bound");
+        assert_eq!(dirs.live_control_socket(), theirs);
+        drop(daemon);
+        assert_eq!(dirs.live_control_socket(), dirs.control_socket(), "nobody answers: its own place is said");
+    }
+
+    #[test]
+    fn a_state_directory_has_one_name_before_it_is_made_and_after() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let folder = top.path().canonicalize().expect("there");
+        fs::create_dir(folder.join("real")).expect("made");
+        std::os::unix::fs::symlink(folder.join("real"), folder.join("link")).expect("made");
+        for (written, place) in
+            [("link/pool", "real/pool"), ("real/../a/b", "a/b"), ("c/../d", "d"), ("link/../e", "e")]
+        {
+            let before = real(&folder.join(written)).expect("a path");
+            assert_eq!(before, folder.join(place), "{written}");
+            fs::create_dir_all(folder.join(written)).expect("made");
+            assert_eq!(real(&folder.join(written)).expect("a path"), before, "{written}");
+        }
     }
 
     #[test]
