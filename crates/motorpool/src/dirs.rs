@@ -110,7 +110,8 @@ impl Dirs {
         let runtime = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
         let places = [self.run.clone(), self.state.join("run"), run_below(&runtime, &self.state)];
         let sockets = places.into_iter().map(|run| run.join("control.sock"));
-        let there: Vec<_> = sockets.filter(|socket| socket.exists()).collect();
+        let mut there: Vec<_> = sockets.filter(|socket| socket.exists()).collect();
+        there.dedup();
         // One that was killed leaves its socket behind.
         let answers = |socket: &&PathBuf| there.len() == 1 || UnixStream::connect(socket).is_ok();
         there.iter().find(answers).or(there.first()).cloned().unwrap_or_else(|| self.control_socket())

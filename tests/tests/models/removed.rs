@@ -139,7 +139,7 @@ fn pool_that_says(house: &House, views: Vec<serde_json::Value>) -> tokio::task::
         while let Ok((stream, _)) = listener.accept().await {
             let mut stream = BufReader::new(stream);
             let mut line = String::new();
-            stream.read_line(&mut line).await.expect("a request");
+            assert_ne!(stream.read_line(&mut line).await.expect("a request"), 0, "whoever connects asks");
             let is_question = line.starts_with("GET ");
             asked.push(line.trim_end().to_owned());
             let mut n_left = 0;
