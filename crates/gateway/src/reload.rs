@@ -34,8 +34,8 @@ fn service(context: Context) -> Service {
 pub struct Handover(pub(crate) Scene);
 
 impl Handover {
-    /// Requests that begin from now on see these, and these servers that somebody else runs, as far as a setting can change while the server runs; the others stay what
-    /// they were at its start.
+    /// Requests that begin from now on see these, and these servers that somebody else runs. What of the settings cannot
+    /// change while the server runs stays what it was at its start.
     pub fn reload(&self, catalog: Arc<Catalog>, config: &Config, outside: Vec<Outside>) {
         let now = self.0.now();
         let settings = GatewaySettings { outside, ..GatewaySettings::reloaded(&now.context.settings, config) };

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! One reload at a time; each is held against what counts then, so however they come, the last one read is what counts. The
-//! pool goes first, its bounds before its catalog: whoever resolves a name by the new catalog finds the pool knowing it. Servers that somebody else runs come before requests, and what
-//! is left of those that went after them. A reload that has begun is done to
-//! its end, also when whoever asked for it is gone. Once we are closed nothing is reloaded, and systemd is told nothing of it.
+//! pool goes first, its bounds before its catalog: whoever resolves a name by the new catalog finds the pool knowing it.
+//! Servers that somebody else runs come before requests, and what is left of those that went after them. A reload that has
+//! begun is done to its end, also when whoever asked for it is gone. Once we are closed nothing is reloaded, and systemd is
+//! told nothing of it.
 use crate::{
     dirs::Dirs,
     exit::Failure,

@@ -2,8 +2,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use motorpool_catalog::{Catalog, Model, ModelSource, shipped};
 use motorpool_pool::{
-    Action, Ask, Beside, BudgetSetting, Build, BuildId, Calibration, Facts, Format, Host, Input, Lessons, Pool,
-    PoolConfig, QueueTerms, RequestId,
+    Action, Ask, BudgetSetting, BuildId, Facts, Host, Input, Pool, PoolConfig, QueueTerms, RequestId,
 };
 use motorpool_vocab::{Bytes, Endpoint, Holder, Lane, ModelId, Now, Spawn};
 use std::{hint::black_box, sync::Arc, time::Duration};
@@ -72,19 +71,8 @@ impl Full {
 }
 
 fn checked(build: BuildId) -> Input {
-    let facts = Facts {
-        program: "/e".into(),
-        build: Build::default(),
-        model_path: "/m.gguf".into(),
-        files: vec![],
-        context_length: Some(8192),
-        architecture: Some("llama".into()),
-        shape: None,
-        format: Format::default(),
-        beside: Beside::default(),
-        calibration: Calibration::default(),
-        learned: Lessons::default(),
-    };
+    let facts =
+        Facts { context_length: Some(8192), architecture: Some("llama".into()), ..Facts::bare("/e", "/m.gguf") };
     Input::Checked { build, result: Ok(facts) }
 }
 

@@ -42,6 +42,25 @@ pub struct Facts {
     pub learned: Lessons,
 }
 
+impl Facts {
+    /// Of a program and a model of which nothing else is known.
+    pub fn bare(program: impl Into<PathBuf>, model_path: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            build: Build::default(),
+            model_path: model_path.into(),
+            files: Vec::new(),
+            context_length: None,
+            architecture: None,
+            shape: None,
+            format: Format::default(),
+            beside: Beside::default(),
+            calibration: Calibration::default(),
+            learned: Lessons::default(),
+        }
+    }
+}
+
 /// What was seen of one child, by part. `None` is what could not be had: never zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {

@@ -4,7 +4,7 @@ use crate::{
     served_fakes,
 };
 use motorpool_testkit::{
-    eventually,
+    Answer, eventually,
     servers::{FakeOllama, Fault},
 };
 use motorpool_tests::e2e::{
@@ -13,6 +13,7 @@ use motorpool_tests::e2e::{
 };
 use serde_json::{Value, json};
 use std::fs;
+use tokio::task::JoinHandle;
 
 const RELOAD: &str = "/api/motorpool/v1/reload";
 
@@ -34,6 +35,15 @@ async fn status_of(daemon: &Daemon<'_>, model: &str) -> u16 {
     daemon.http().post(CHAT, &short(ask(model, "hello"))).await.expect("an answer").status.as_u16()
 }
 
+/// A chat on `home` that is answered when its server is told to go on.
+async fn held_on(home: &FakeOllama, daemon: &Daemon<'_>) -> JoinHandle<Answer> {
+    home.fail(CHAT, Fault::AnswerHeld, 1);
+    let http = daemon.http();
+    let held = tokio::spawn(async move { http.post(CHAT, &ask("home/x:latest", "hello")).await.expect("an answer") });
+    eventually("it is there", async || (home.asked(CHAT).len() == 1).then_some(())).await;
+    held
+}
+
 async fn is_listed(daemon: &Daemon<'_>, id: &str) -> bool {
     listed(&daemon.http()).await.iter().any(|(name, _)| name == id)
 }
@@ -46,10 +56,7 @@ async fn a_server_that_is_new_is_served_and_one_that_is_gone_gets_ours_back_afte
     served_fakes::enter(&mut house, ("home", "ollama", home.port()), &[]);
     let daemon = house.start().await;
     let with_home = written(&house);
-    home.fail(CHAT, Fault::AnswerHeld, 1);
-    let http = daemon.http();
-    let held = tokio::spawn(async move { http.post(CHAT, &ask("home/x:latest", "hello")).await });
-    eventually("it is there", async || (home.asked(CHAT).len() == 1).then_some(())).await;
+    let held = held_on(&home, &daemon).await;
 
     let url = format!("http://127.0.0.1:{}", attic.port());
     let of_attic = format!("[[external]]\nid = \"attic\"\nkind = \"ollama\"\nurl = \"{url}\"\n");
@@ -63,7 +70,7 @@ async fn a_server_that_is_new_is_served_and_one_that_is_gone_gets_ours_back_afte
     assert_eq!(status_of(&daemon, "home/x:latest").await, 404);
     assert_eq!(home.residents().len(), 1, "a request is there");
     home.release();
-    let answer = held.await.expect("no panic").expect("an answer");
+    let answer = held.await.expect("no panic");
     assert_eq!(answer.status, 200, "{}", answer.text());
     eventually("what was ours is given back", async || home.residents().is_empty().then_some(())).await;
     assert_eq!(attic.residents().len(), 1);
@@ -78,14 +85,11 @@ async fn a_server_that_comes_back_before_its_last_request_ended_keeps_what_is_ou
     served_fakes::enter(&mut house, ("home", "ollama", home.port()), &[]);
     let daemon = house.start().await;
     let with_home = written(&house);
-    home.fail(CHAT, Fault::AnswerHeld, 1);
-    let http = daemon.http();
-    let held = tokio::spawn(async move { http.post(CHAT, &ask("home/x:latest", "hello")).await });
-    eventually("it is there", async || (home.asked(CHAT).len() == 1).then_some(())).await;
+    let held = held_on(&home, &daemon).await;
     assert_eq!(reload((&house, &daemon), "", "external").await, "live");
     assert_eq!(reload((&house, &daemon), &with_home.replace("\"home\"", "\"house\""), "external").await, "live");
     home.release();
-    assert_eq!(held.await.expect("no panic").expect("an answer").status, 200);
+    assert_eq!(held.await.expect("no panic").status, 200);
     assert_eq!(status_of(&daemon, "house/x:latest").await, 200);
     let ours = residency(&daemon).await["targets"][0]["residents"][0]["owner"].clone();
     assert_eq!((ours, home.residents().len()), (json!("ours"), 1));

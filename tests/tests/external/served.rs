@@ -108,6 +108,9 @@ async fn a_request_that_others_stand_in_the_way_of_is_declined_and_never_reaches
     assert!(plan.code == Some(10) && plan.stdout.contains("desk/a would be refused"), "{plan:?}");
     let explained = daemon.cli(&["explain", "b"]).await;
     assert!(explained.code == Some(0) && explained.stdout.contains("desk/b is there already"), "{explained:?}");
+    let server = format!("http://{}", daemon.address());
+    let elsewhere = daemon.cli(&["explain", "b", "--server", &server]).await;
+    assert!(elsewhere.code == Some(0) && elsewhere.stdout.contains("desk/b is there already"), "{elsewhere:?}");
     let events = daemon.cli(&["events"]).await.stdout;
     assert!(events.contains("will-not-fit"), "{events}");
     daemon.stop().await;

@@ -3,7 +3,7 @@ use super::{
     trace::Place,
     world::{Child, World, key_of},
 };
-use crate::{Action, Beside, Build, Calibration, Facts, Format, Input, Lessons};
+use crate::{Action, Facts, Input};
 use motorpool_vocab::Endpoint;
 
 impl World {
@@ -44,16 +44,8 @@ impl World {
 
 pub(super) fn facts() -> Facts {
     Facts {
-        program: "/bin/engine".into(),
-        build: Build::default(),
-        model_path: "/models/x.gguf".into(),
-        files: vec![],
         context_length: Some(8192),
         architecture: Some("llama".into()),
-        shape: None,
-        format: Format::default(),
-        beside: Beside::default(),
-        calibration: Calibration::default(),
-        learned: Lessons::default(),
+        ..Facts::bare("/bin/engine", "/models/x.gguf")
     }
 }

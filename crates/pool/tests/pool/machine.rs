@@ -1,8 +1,6 @@
 //! Graphics cards made of numbers: what children claim there is taken while they live, and given back when they are
 //! gone, at once or later.
-use motorpool_pool::{
-    Beside, Build, Calibration, CardFigures, CardSight, Facts, Format, Host, HostShape, Lessons, Tenant,
-};
+use motorpool_pool::{CardFigures, CardSight, Facts, Host, HostShape, Tenant};
 use motorpool_vocab::{Bytes, Claim, DeviceId, FileId, Now, Spawn};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -137,16 +135,9 @@ impl Machine {
 /// What a look at files and program finds.
 pub(crate) fn facts() -> Facts {
     Facts {
-        program: "/bin/engine".into(),
-        build: Build::default(),
-        model_path: "/models/x.gguf".into(),
         files: vec![(FileId { device: 1, inode: 1, size: 1, mtime_nanos: 0 }, Bytes::mib(100))],
         context_length: Some(8192),
         architecture: Some("llama".into()),
-        shape: None,
-        format: Format::default(),
-        beside: Beside::default(),
-        calibration: Calibration::default(),
-        learned: Lessons::default(),
+        ..Facts::bare("/bin/engine", "/models/x.gguf")
     }
 }

@@ -91,6 +91,14 @@ fn launch() -> Launch {
     }
 }
 
+/// Let go, and at exec when the other end of the pipe is dropped.
+fn execing() -> (Stage, PipeWriter) {
+    let (exec, not_yet) = io::pipe().expect("a pipe");
+    let outcomes = Outcomes(File::from(OwnedFd::from(exec)));
+    fcntl(&outcomes.0, FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).expect("a pipe");
+    (Stage::Execing { outcomes }, not_yet)
+}
+
 /// What has been sent so far.
 fn heard(supervisor: &mut UnixStream) -> Vec<Report> {
     supervisor.set_nonblocking(true).expect("a socket");
@@ -103,10 +111,8 @@ fn heard(supervisor: &mut UnixStream) -> Vec<Report> {
 
 #[test]
 fn what_an_engine_prints_is_passed_on_only_after_it_is_said_to_run() {
-    let (exec, not_yet) = io::pipe().expect("a pipe");
-    let outcomes = Outcomes(File::from(OwnedFd::from(exec)));
-    fcntl(&outcomes.0, FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).expect("a pipe");
-    let (mut keeper, mut link, mut prints, mut supervisor) = at(Stage::Execing { outcomes });
+    let (execing, not_yet) = execing();
+    let (mut keeper, mut link, mut prints, mut supervisor) = at(execing);
     prints.write_all(b"early\n").expect("a reader");
     keeper.relay(&mut link);
     assert_eq!(heard(&mut supervisor), []);
@@ -118,10 +124,8 @@ fn what_an_engine_prints_is_passed_on_only_after_it_is_said_to_run() {
 
 #[test]
 fn one_that_ran_and_ended_between_two_looks_is_said_to_have_run() {
-    let (exec, not_yet) = io::pipe().expect("a pipe");
-    let outcomes = Outcomes(File::from(OwnedFd::from(exec)));
-    fcntl(&outcomes.0, FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).expect("a pipe");
-    let (mut keeper, mut link, mut prints, mut supervisor) = with_means::<Endless>(Stage::Execing { outcomes });
+    let (execing, not_yet) = execing();
+    let (mut keeper, mut link, mut prints, mut supervisor) = with_means::<Endless>(execing);
     keeper.relay(&mut link);
     prints.write_all(b"no such port\n").expect("a reader");
     drop((not_yet, prints));

@@ -21,17 +21,16 @@ pub(super) async fn take(client: &Client, settings: &Settings, command: &mut Pla
 
 /// The same of the pool that is asked, which alone knows whose models are whose.
 pub(super) async fn take_there(client: &Client, command: &mut Plan) -> Result<Vec<Value>, Failure> {
-    let catalog: Value = client.get("/api/motorpool/v1/models").await?;
-    let models = catalog["models"].as_array().into_iter().flatten();
-    let names = |model: &Value| {
-        let aliases = model["aliases"].as_array().cloned().unwrap_or_default();
-        [model["id"].clone()].into_iter().chain(aliases).collect::<Vec<_>>()
-    };
-    let names: Vec<Value> = models.flat_map(names).collect();
     // Where it serves none of other people's, it says of a name that nobody has what it has instead.
     if Status::ask(client).await?.0.external.is_empty() {
         return Ok(Vec::new());
     }
+    let catalog: Value = client.get("/api/motorpool/v1/models").await?;
+    let names = |model: &Value| {
+        let aliases = model["aliases"].as_array().cloned().unwrap_or_default();
+        [model["id"].clone()].into_iter().chain(aliases).collect::<Vec<_>>()
+    };
+    let names: Vec<Value> = catalog["models"].as_array().into_iter().flatten().flat_map(names).collect();
     take_unless(client, command, |name| names.iter().any(|known| known == name)).await
 }
 
