@@ -480,6 +480,24 @@ mod tests {
         assert!(Arc::ptr_eq(&servers.outside()[1].watch, &was[1].watch), "nobody goes by it yet");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_new_is_looked_at_before_it_is_taken_over_and_one_that_is_known_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a directory");
+        // It takes connections and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
+        let here = DESK.replace("h:1", &silent.local_addr().expect("its own").to_string());
+        let now = config(&here);
+        let place = Place { run: folder.path().to_owned(), journal: None };
+        let servers = Servers::open((&[], &[]), place, Arc::new(|_| ())).expect("open");
+        for waits in [LOOK_WITHIN, Duration::ZERO] {
+            let renewed = servers.renewed((&now.external, &now.protect)).expect("right");
+            let began = tokio::time::Instant::now();
+            servers.take_over(renewed).await;
+            let took = began.elapsed();
+            assert!(took >= waits && took < waits + Duration::from_millis(100), "{took:?}");
+        }
+    }
+
     #[test]
     fn a_notice_is_told_with_its_detail() {
         let mut notice = Notice {

@@ -33,15 +33,9 @@ impl LocalServers {
         all
     }
 
-    /// From now on there are these. Who was among them before is not looked for anew.
+    /// From now on there are these.
     pub fn are(&self, servers: Vec<LocalServer>) {
-        let mut all = self.0.lock();
-        let found = |server: LocalServer| {
-            let known = all.0.iter().find(|(known, _)| known.port == server.port);
-            let found = known.map_or(Found::Nowhere(None), |(_, found)| *found);
-            (server, found)
-        };
-        all.0 = servers.into_iter().map(found).collect();
+        self.0.lock().0 = servers.into_iter().map(|server| (server, Found::Nowhere(None))).collect();
     }
 
     pub(crate) fn all(&self) -> MutexGuard<'_, Servers> {
@@ -139,8 +133,7 @@ mod tests {
         assert_eq!(named(start.after(Duration::from_secs(59))), None, "searched once in a minute");
         assert!(named(start.after(SEARCH_EVERY)).is_some());
         servers.are(vec![LocalServer { name: "attic".into(), port }]);
-        let attic = Some(("external server attic".to_owned(), me));
-        assert_eq!(named(start.after(SEARCH_EVERY)), attic, "found already");
+        assert_eq!(named(start.after(SEARCH_EVERY)), Some(("external server attic".to_owned(), me)));
         servers.are(vec![]);
         assert_eq!(named(start.after(SEARCH_EVERY)), None);
         drop(again);

@@ -95,6 +95,8 @@ async fn a_server_that_comes_back_before_its_last_request_ended_keeps_what_is_ou
     assert_eq!((ours, home.residents().len()), (json!("ours"), 1));
     daemon.stop().await;
     assert!(home.residents().is_empty());
+    let unloads = home.asked("/api/generate").into_iter().filter(|one| one.body["keep_alive"] == 0).count();
+    assert_eq!(unloads, 1, "at the end, and not before");
 }
 
 #[tokio::test(flavor = "multi_thread")]
