@@ -237,6 +237,12 @@ impl Manifest {
         self.env_allow.iter().any(|allowed| allowed == name) && !self.env_set.contains_key(name)
     }
 
+    /// Whether a launch names the engine's devices to it.
+    fn is_told_devices(&self) -> bool {
+        let mut templates = self.args.iter().flat_map(|arg| &arg.templates).chain(self.env_set.values());
+        templates.any(|template| template.mentions(Value::Devices))
+    }
+
     /// The whole environment of a launch, by name. `parent` looks up our own.
     pub fn environment(
         &self,
@@ -249,6 +255,12 @@ impl Manifest {
             // It would count within what we show.
             all.remove("HIP_VISIBLE_DEVICES");
             all.insert(name.clone(), value.into());
+        }
+        // Planned for the processor, one that cannot be told so would compute on a card, in memory that nobody charged.
+        if values.devices == ["none"] && !self.is_told_devices() {
+            all.remove("HIP_VISIBLE_DEVICES");
+            let hiding = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"].into_iter().filter(|name| self.passes(name));
+            all.extend(hiding.map(|name| (name.to_owned(), "-1".into())));
         }
         for (name, template) in &self.env_set {
             match template.render(&|name| values.value(name)) {

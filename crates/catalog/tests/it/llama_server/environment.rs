@@ -1,6 +1,6 @@
 //! What of the environment reaches an engine.
 use super::{manifest, values};
-use motorpool_catalog::{LaunchValues, Source, parse_manifest};
+use motorpool_catalog::{LaunchValues, Manifest, Source, parse_manifest};
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ffi::OsString};
 
@@ -17,6 +17,24 @@ fn devices_are_shown_by_a_variable_that_the_manifest_lets_through_in_the_place_o
     assert_eq!(shown("CUDA_VISIBLE_DEVICES"), [ours(), theirs(), None, None]);
     assert_eq!(shown("ROCR_VISIBLE_DEVICES"), [theirs(), ours(), None, None]);
     assert_eq!(shown("LD_PRELOAD"), [theirs(), theirs(), theirs(), None]);
+}
+
+#[test]
+fn an_engine_that_cannot_be_told_devices_sees_none_when_it_is_planned_for_the_processor() {
+    let text = include_str!("../../../../../engines/whisper-server.toml")
+        .replace("\"CUDA_VISIBLE_DEVICES\"]", "\"CUDA_VISIBLE_DEVICES\", \"HIP_VISIBLE_DEVICES\"]");
+    let whisper = parse_manifest(Source { file: "whisper-server.toml", text: &text }, &|_| None).expect("valid");
+    let parent = |name: &str| name.ends_with("_VISIBLE_DEVICES").then(|| OsString::from("0,1"));
+    let shown = |manifest: &Manifest, devices: &[&str]| {
+        let devices = devices.iter().map(|name| (*name).to_owned()).collect();
+        let environment = manifest.environment(&parent, &LaunchValues { devices, ..values() });
+        let shown = environment.into_iter().filter(|(name, _)| name.ends_with("_VISIBLE_DEVICES"));
+        shown.map(|(name, value)| format!("{name}={}", value.display())).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&whisper, &["none"]), ["CUDA_VISIBLE_DEVICES=-1"]);
+    assert_eq!(shown(&whisper, &[]), ["CUDA_VISIBLE_DEVICES=0,1", "HIP_VISIBLE_DEVICES=0,1"]);
+    let told = shown(&manifest(), &["none"]);
+    assert!(told.contains(&"CUDA_VISIBLE_DEVICES=0,1".to_owned()), "it is told by its arguments: {told:?}");
 }
 
 #[test]
