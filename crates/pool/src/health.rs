@@ -23,6 +23,8 @@
 //! * **H4** nothing is judged while the pool closes: everything ends anyway.
 //! * **H5** a verdict is of the suspicion it was asked for: what moved meanwhile, or recovered, is not condemned by it. Nor
 //!   is one by an inference that is merely late while it serves others: they share its steps, and it is asked again.
+//! * **H7** where no inference can be asked, to live is no proof: failures that are forgiven for it once are not forgiven
+//!   again before it answers somebody.
 //!
 //! Time in which nothing ran is no silence (H6, `asleep.rs`).
 //!
@@ -67,6 +69,8 @@ pub enum Probe {
 pub enum Probed {
     /// As it should be; what its slots have done so far as one number, where they tell.
     Well(Option<u64>),
+    /// It answers; whether it infers is not known: there is nothing that it can be asked.
+    Lives,
     /// Nothing in time.
     Missed,
     /// It said that it fails, or the connection was refused or broke.
@@ -88,6 +92,8 @@ pub(crate) struct Health {
     asked: Option<Probe>,
     asked_at: Now,
     misses: u32,
+    /// How many it had answered when its failures were forgiven because it lives (H7).
+    forgiven_at: Option<u64>,
     standing: Standing,
 }
 
@@ -155,6 +161,7 @@ impl Health {
             asked: None,
             asked_at: now,
             misses: 0,
+            forgiven_at: None,
             standing: Standing::Well,
         }
     }
@@ -209,6 +216,7 @@ impl Health {
         self.asked = None;
         match (probe, probed) {
             (Probe::Liveness, Probed::Missed | Probed::Failed) => self.misses = self.misses.saturating_add(1),
+            (Probe::Liveness, Probed::Lives) => self.misses = 0,
             (Probe::Liveness, Probed::Well(figure)) => {
                 self.misses = 0;
                 if figure.is_some() && self.figure.is_some() && figure != self.figure {
@@ -220,9 +228,23 @@ impl Health {
                 self.moves(now);
                 self.standing = Standing::Well;
             }
+            (Probe::Inference, Probed::Lives) if self.fails_again() => self.judge(now, Probed::Failed),
+            (Probe::Inference, Probed::Lives) => {
+                if matches!(self.standing, Standing::Suspect { why: Why::Fails, .. }) {
+                    self.forgiven_at = Some(self.seen.answers);
+                }
+                self.moves(now);
+                self.standing = Standing::Well;
+            }
             (Probe::Inference, Probed::Missed | Probed::Failed) => self.judge(now, probed),
         }
         true
+    }
+
+    /// Whether it failed as often as makes it suspect, was forgiven, and has answered nobody since (H7).
+    fn fails_again(&self) -> bool {
+        let fails = matches!(self.standing, Standing::Suspect { why: Why::Fails, .. });
+        fails && self.forgiven_at == Some(self.seen.answers)
     }
 
     /// An inference came to nothing (H5).

@@ -3,7 +3,7 @@
 //! | probe | well when |
 //! | --- | --- |
 //! | liveness | its ready path answers as a ready engine's does |
-//! | inference | one real inference ends with a status of 200 to 299; without one in its manifest, its ready path |
+//! | inference | one real inference ends with a status of 200 to 299; without one in its manifest, its ready path shows no more than [`Probed::Lives`] |
 //!
 //! Each has its time. What is late is [`Probed::Missed`]; another status, or a connection that is refused or breaks, is
 //! [`Probed::Failed`]. Whoever lives is also asked what its slots did, for as long as an inference may take: llama-server
@@ -74,7 +74,10 @@ impl Vigil {
         async move {
             match (probe, inference) {
                 (Probe::Inference, Some(inference)) => told(times.inference, infers(&endpoint, &inference)).await,
-                (Probe::Inference, None) => told(times.inference, is_ready(&endpoint, &manifest)).await,
+                (Probe::Inference, None) => match told(times.inference, is_ready(&endpoint, &manifest)).await {
+                    Probed::Well(_) => Probed::Lives,
+                    probed => probed,
+                },
                 (Probe::Liveness, _) => match told(times.liveness, is_ready(&endpoint, &manifest)).await {
                     Probed::Well(_) if with_slots => {
                         let shown = timeout(times.inference, shown_slots(&endpoint, &manifest)).await;
@@ -172,6 +175,16 @@ mod tests {
         assert!(matches!(vigil.question(Probe::Liveness).await, Probed::Well(Some(_))));
         assert_eq!(vigil.question(Probe::Liveness).await, Probed::Well(None), "slots are asked once a second at most");
         assert_eq!(vigil.question(Probe::Inference).await, Probed::Failed);
+    }
+
+    #[tokio::test]
+    async fn one_that_nothing_can_be_asked_of_is_only_known_to_live() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = engine(folder.path(), &[("/health", OK)]);
+        let unasked = |path: &Path| Vigil { inference: None, ..vigil(path, (LONG, LONG)) };
+        assert_eq!(unasked(&path).question(Probe::Inference).await, Probed::Lives);
+        let nobody = folder.path().join("none");
+        assert_eq!(unasked(&nobody).question(Probe::Inference).await, Probed::Failed);
     }
 
     #[tokio::test]

@@ -99,6 +99,33 @@ fn failures_that_an_inference_disproves_are_forgiven() {
 }
 
 #[test]
+fn where_no_inference_can_be_asked_failures_are_forgiven_once_and_again_only_after_an_answer() {
+    let mut w = World::new(1024);
+    let lease = w.resident("a");
+    let grant = w.lease(lease).clone();
+    w.leave(lease);
+    let mut fails_thrice = |w: &mut World| {
+        (0..3).for_each(|_| grant.gate.vital().failed());
+        w.feed(motorpool_pool::Input::Tick);
+        assert_eq!(w.answer(Probed::Lives), Probe::Inference);
+        w.feed(motorpool_pool::Input::Tick);
+    };
+    for _ in 0..3 {
+        fails_thrice(&mut w);
+        assert_eq!(
+            (w.phase("a"), stopped_for_health(&w)),
+            (Some(PhaseView::Ready), 0),
+            "they may be their senders' fault"
+        );
+        grant.gate.vital().answered();
+    }
+    fails_thrice(&mut w);
+    assert_eq!(stopped_for_health(&w), 0);
+    fails_thrice(&mut w);
+    assert_eq!(stopped_for_health(&w), 1, "H7");
+}
+
+#[test]
 fn with_all_slots_taken_no_inference_is_asked_and_what_stays_still_for_four_minutes_is_cut() {
     let (mut w, spawn, lease) = hung();
     w.pass(119 * SECOND);
