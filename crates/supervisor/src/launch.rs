@@ -13,7 +13,7 @@ use crate::{
     lines::Ring,
     nonce::{Nonce, VARIABLE},
     protocol::{Gone, Launch, Order, Polite, ProcessId, Report, Source},
-    settle::{self, Wanted},
+    settle::{self, Known, Wanted},
     wire::{Deframer, append_frame},
 };
 use std::{
@@ -295,8 +295,9 @@ async fn forward(this: &mut Listening, recent: &mut Ring) -> Option<Gone> {
             match deframer.next_message() {
                 Ok(Some(Report::Gone(gone))) => return Some(gone),
                 Ok(Some(report)) => {
-                    if let Report::Born { engine, .. } = &report {
-                        this.wanted.known = Some((*engine, this.program.clone()));
+                    if let Report::Born { keeper, engine } = &report {
+                        let program = this.program.clone();
+                        this.wanted.known = Some(Known { keeper: *keeper, engine: *engine, program });
                     }
                     if let Report::Line { text, .. } = &report {
                         recent.push(text.as_bytes());

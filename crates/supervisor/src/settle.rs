@@ -4,7 +4,9 @@
 //! process (same id, same start time, same boot) that hides its environment and runs the journaled program. A
 //! different program alone acquits nobody: wrappers exec others. What descends from ours, is in a process group that one of
 //! ours leads, or is in the control group that bears the nonce, is ours. Each one is held by a [`Hold`] that was taken
-//! *before* it was checked, so the signal meets the process that was checked, whatever becomes of its id.
+//! *before* it was checked, so the signal meets the process that was checked, whatever becomes of its id. Where keeper and
+//! first process are both dead, whoever is still in the group of the one and the session of the other is ours, too: no
+//! process gets a number that a group or a session bears.
 //!
 //! **S1** nobody is gone because nobody could look: where processes cannot be listed, held or read for want of anything of
 //! ours, what is wanted is [`Remains::Unseen`], and stays so until a look finds it gone.
@@ -34,10 +36,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) nonce: Nonce,
-    /// The first process as it was written down, and the program that it was to run.
-    pub(crate) known: Option<(ProcessId, PathBuf)>,
+    /// What was written down of it, once it was there.
+    pub(crate) known: Option<Known>,
     /// The control group that may have been made for it.
     pub(crate) group: Option<Cgroup>,
+}
+
+/// An engine as it was written down.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) keeper: ProcessId,
+    /// Its first process.
+    pub(crate) engine: ProcessId,
+    /// What that was to run.
+    pub(crate) program: PathBuf,
 }
 
 /// An engine that is not known to be gone. It may still hold its memory.
@@ -102,7 +114,8 @@ pub(crate) fn settle_one(
     let remains = match Nonce::of(&intent.nonce).filter(|_| intent.boot == boot) {
         None => None,
         Some(nonce) => {
-            let known = born.map(|(_, engine)| (engine, PathBuf::from(&intent.executable)));
+            let program = PathBuf::from(&intent.executable);
+            let known = born.map(|(keeper, engine)| Known { keeper, engine, program });
             let group = intent.group.as_ref().and_then(|folder| Cgroup::written_down(Path::new(folder), &nonce));
             sweep(&Wanted { nonce, known, group }, within)
         }
@@ -243,7 +256,9 @@ fn find(wanted: &Wanted) -> Found {
         }
     }
     let table = found.or(look_at_processes()).unwrap_or_default();
-    let near: BTreeSet<u32> = found.held.iter().flat_map(|(pid, _)| below_or_led(&table, *pid)).collect();
+    let left = wanted.known.iter().flat_map(|known| left_in_its_group(&table, known));
+    let near = found.held.iter().flat_map(|(pid, _)| below_or_led(&table, *pid)).chain(left);
+    let near: BTreeSet<u32> = near.collect();
     for before in table.iter().filter(|process| near.contains(&process.pid)) {
         found.hold_if(before.pid, |pid| is_still(pid, before));
     }
@@ -256,13 +271,27 @@ fn below_or_led(table: &[ProcessFacts], pid: u32) -> Vec<u32> {
     descendants_in(table, pid).into_iter().chain(led).collect()
 }
 
+/// Who is in the group that the engine led and the session that its keeper led. Not if either number is a process's again.
+fn left_in_its_group<'a>(table: &'a [ProcessFacts], known: &'a Known) -> impl Iterator<Item = u32> + 'a {
+    let Known { keeper, engine, .. } = known;
+    let is_another = |now: &ProcessFacts| {
+        [keeper, engine].into_iter().any(|was| was.pid == now.pid && was.start_time != now.start_time)
+    };
+    let are_theirs = !table.iter().any(is_another);
+    let is_left = move |now: &&ProcessFacts| {
+        are_theirs && (now.pgid, now.sid) == (engine.pid, keeper.pid) && now.start_time >= engine.start_time
+    };
+    table.iter().filter(is_left).map(|now| now.pid)
+}
+
 fn is_wanted(pid: u32, mark: &str, wanted: &Wanted) -> io::Result<bool> {
     if let Some(is_marked) = look_for_environment(pid, mark)? {
         return Ok(is_marked);
     }
     match &wanted.known {
-        Some((known, program)) if known.pid == pid => {
-            let is_it = look_at_process(pid)?.is_some_and(|now| now.start_time == known.start_time && !now.is_zombie());
+        Some(Known { engine, program, .. }) if engine.pid == pid => {
+            let is_it =
+                look_at_process(pid)?.is_some_and(|now| now.start_time == engine.start_time && !now.is_zombie());
             Ok(is_it && executable(pid).is_some_and(|runs| is_program(&runs, program)))
         }
         _ => Ok(false),
@@ -289,6 +318,31 @@ mod tests {
     use super::*;
     use crate::journal::{Intent, tests};
     use std::process::{Child, Command};
+
+    #[test]
+    fn who_is_in_the_group_and_session_of_the_dead_is_theirs_and_nobody_else_is() {
+        let process = |pid, (pgid, sid), start_time| ProcessFacts {
+            pid,
+            name: "worker".into(),
+            state: 'S',
+            ppid: 1,
+            pgid,
+            sid,
+            start_time,
+            cpu_ticks: 0,
+            rss_pages: 0,
+        };
+        let dead = |pid| ProcessId { pid, start_time: 50 };
+        let known = Known { keeper: dead(10), engine: dead(11), program: "/e".into() };
+        let left = |table: &[ProcessFacts]| left_in_its_group(table, &known).collect::<Vec<_>>();
+        let ours = process(12, (11, 10), 51);
+        assert_eq!(left(&[ours.clone(), process(13, (11, 9), 51), process(14, (9, 10), 51)]), [12]);
+        assert_eq!(left(&[process(12, (11, 10), 49)]), [0; 0], "it is older than the engine");
+        for again in [process(10, (10, 10), 60), process(11, (11, 10), 60)] {
+            assert_eq!(left(&[ours.clone(), again]), [0; 0], "the number is another's");
+        }
+        assert_eq!(left(&[ours, process(11, (11, 10), 50)]), [12, 11], "one of them lives on");
+    }
 
     /// A process that bears this nonce.
     fn marked(nonce: &str) -> Child {

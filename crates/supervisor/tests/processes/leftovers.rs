@@ -43,7 +43,7 @@ impl Drop for Left {
     }
 }
 
-/// So that a failed test leaves nothing frozen.
+/// So that a failed test leaves nothing.
 struct KilledAtLast(u32);
 
 impl Drop for KilledAtLast {
@@ -127,6 +127,35 @@ fn its_unmarked_descendants_die_with_it() {
     let descendant = line.trim().parse().expect("a process id");
     settle(&intent(&nonce, &this_boot()));
     assert!(!is_alive(left.pid()) && !is_alive(descendant));
+}
+
+#[test]
+fn an_unmarked_worker_outlives_neither_its_leader_nor_its_keeper_for_long() {
+    let nonce = nonce();
+    // Whose session it is, whose group, and who is left of both.
+    let worker = "env -i /bin/sleep 1000 & echo $!; exec /bin/sleep 1000";
+    let mut command = Command::new("setsid");
+    command.args(["bash", "-c", &format!("set -m; bash -c '{worker}' & echo $!; wait")]);
+    let mut keeper = Left(command.stdout(Stdio::piped()).spawn().expect("a shell"));
+    let lines = BufReader::new(keeper.0.stdout.take().expect("piped")).lines();
+    let pids = lines.take(2).map(|line| line.expect("a line").parse::<u32>().expect("a process id"));
+    let facts: Vec<_> = pids.map(|pid| observe_process(pid).expect("it lives")).collect();
+    let engine = facts.iter().find(|one| one.pid == one.pgid).expect("it leads a group");
+    let worker = facts.iter().find(|one| one.pid != one.pgid).expect("it is in that group");
+    let _killed_at_last = KilledAtLast(worker.pid);
+    assert_eq!((worker.pgid, worker.sid), (engine.pid, keeper.pid()));
+    let process = |pid, start_time| format!("{{\"pid\":{pid},\"start_time\":{start_time}}}");
+    let led = process(engine.pid, engine.start_time);
+    let born =
+        |keeper: String| format!("{{\"v\":1,\"record\":\"born\",\"spawn\":5,\"keeper\":{keeper},\"engine\":{led}}}\n");
+    let kept = process(keeper.pid(), keeper.start_time());
+    kill(engine.pid);
+    keeper.0.kill().expect("it lives");
+    keeper.0.wait().expect("killed");
+    settle(&(intent(&nonce, &this_boot()) + &born(process(worker.pid, 1))));
+    assert!(is_alive(worker.pid), "another keeper's");
+    settle(&(intent(&nonce, &this_boot()) + &born(kept)));
+    assert!(!is_alive(worker.pid));
 }
 
 #[test]
