@@ -38,7 +38,7 @@ use std::{
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     task::{JoinHandle, spawn_blocking},
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 
 /// The loop hears of life so often at most, whatever an engine prints.
@@ -436,7 +436,8 @@ fn share_of(mapped: u64, expected: u64) -> u16 {
 }
 
 /// Waits until the engine serves: it answers so, has inferred once where its manifest knows how, and has told its
-/// slots. How many those are, or why it is of no use.
+/// slots. How many those are, or why it is of no use. The inference has no time but that of the load: a first one may
+/// compile for minutes, and one that does nothing is found to stall. Slots that are not shown are those of the plan.
 async fn become_ready(
     question: &Question,
     nudge: &Notify,
@@ -453,8 +454,8 @@ async fn become_ready(
         }
     }
     let Some(view) = &manifest.slots else { return Ok(launch.plan.slots) };
-    let shown = exchange(&question.endpoint, &view.path, None).await.ok();
-    let slots = shown.and_then(|(_, body)| manifest.slots(std::str::from_utf8(&body).ok()?));
+    let shown = timeout(ProbeTimes::default().inference, exchange(&question.endpoint, &view.path, None)).await;
+    let slots = shown.ok().and_then(Result::ok).and_then(|(_, body)| manifest.slots(std::str::from_utf8(&body).ok()?));
     Ok(slots.map_or(launch.plan.slots, |slots| slots.n_all))
 }
 

@@ -13,11 +13,16 @@ const MAX_CHARS: usize = 512;
 
 /// A child that ran. One that was told to end did not fail, however it ended.
 pub(crate) fn exit_of(pid: u32, gone: Gone, told: Told, manifest: &Manifest) -> Exit {
-    let Gone { code, signal, tail, .. } = gone;
+    let Gone { code, signal, oom_kills, tail, .. } = gone;
     // The log knows better than the signal: an abort after "out of memory" is no assertion.
     let class = match told {
         Told::ToEnd => None,
-        Told::ToDie => manifest.classify(&tail).or(Some(FailureClass::Unknown)),
+        // What broke off its first inference may have been its own end; any signal but the one of our kill tells so.
+        Told::ToDie => {
+            let its_own = signal.filter(|signal| *signal != libc::SIGKILL).and_then(class_of_signal);
+            let by_kernel = (oom_kills > Some(0)).then_some(FailureClass::OutOfHostMemory);
+            manifest.classify(&tail).or(its_own).or(by_kernel).or(Some(FailureClass::Unknown))
+        }
         Told::Nothing => manifest.classify(&tail).or(signal.and_then(class_of_signal)),
     };
     // Reports of progress are for us; people are shown what it said last.
@@ -118,6 +123,16 @@ mod tests {
         assert_eq!(class(signalled(libc::SIGKILL, "x"), Told::Nothing), Some(FailureClass::Killed));
         assert_eq!(class(signalled(libc::SIGUSR1, "x"), Told::Nothing), None);
         assert_eq!(class(signalled(libc::SIGKILL, "x"), Told::ToDie), Some(FailureClass::Unknown));
+    }
+
+    #[test]
+    fn one_that_ended_itself_while_its_first_inference_was_asked_is_classed_by_its_end() {
+        let of = |signal| class(signalled(signal, "a first inference failed"), Told::ToDie);
+        assert_eq!(of(libc::SIGILL), Some(FailureClass::IllegalInstruction));
+        assert_eq!(of(libc::SIGSEGV), Some(FailureClass::Assertion));
+        let killed = |n| Gone { oom_kills: Some(n), ..signalled(libc::SIGKILL, "a first inference failed") };
+        assert_eq!(class(killed(1), Told::ToDie), Some(FailureClass::OutOfHostMemory));
+        assert_eq!(class(killed(0), Told::ToDie), Some(FailureClass::Unknown), "that kill was ours");
     }
 
     #[test]

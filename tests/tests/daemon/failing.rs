@@ -109,8 +109,17 @@ async fn after_its_pause_one_start_is_tried_and_a_success_closes_the_breaker() {
 
 #[tokio::test]
 async fn a_build_that_this_processor_cannot_run_is_not_used_again_and_the_next_one_is() {
+    // While it loads, or while its first inference is asked.
+    for at in [Moment::Loading, Moment::Token(1)] {
+        cannot_be_run(at).await;
+    }
+}
+
+async fn cannot_be_run(at: Moment) {
     let mut house = House::new();
-    let model = house.fake("a", &ending(End::Signal("SIGILL".into()), "", Some(1)));
+    let mut behaviour = ending(End::Signal("SIGILL".into()), "", Some(1));
+    behaviour.exit.as_mut().expect("it ends").at = at;
+    let model = house.fake("a", &behaviour);
     let other = house.path("bin/llama-server");
     fs::create_dir_all(house.path("bin")).expect("made");
     fs::copy(motorpool_testkit::binary("motorpool-fake-engine"), &other).expect("copied");
@@ -118,7 +127,7 @@ async fn a_build_that_this_processor_cannot_run_is_not_used_again_and_the_next_o
     house.set_env("PATH", &format!("{}:{path}", house.path("bin").display()));
     let daemon = house.start().await;
     assert_serves(&daemon, "a").await;
-    assert_eq!(n_starts(&model), 2, "the request went on to the next build");
+    assert_eq!(n_starts(&model), 2, "the request went on to the next build: {at:?}");
     let programs: Vec<_> = launches(&daemon).iter().map(|launch| launch["program"].clone()).collect();
     assert_eq!(programs[1], json!(other.display().to_string()), "{programs:?}");
     assert_ne!(programs[0], programs[1]);
