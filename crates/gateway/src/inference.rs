@@ -167,20 +167,44 @@ pub(crate) async fn by_path(
     }
     let raw = raw::take_apart(&context.catalog, rest).map_err(unknown)?;
     asker.check_model(&raw.model, Some(&raw.name))?;
+    if let Some(name) = model_header(&head.headers)? {
+        context.choose([raw.model.id.as_str(), name])?;
+    }
+    Box::pin(by_own_path(context, (raw.model, raw.path), (head, body, upgrade), asker)).await
+}
+
+/// Passes a request on to the engine of the model that its query or its header names, or of the default or only one.
+pub(crate) async fn by_engine_path(
+    context: &Arc<Context>,
+    path: &str,
+    request: Request<Incoming>,
+    id: Id<'_>,
+) -> Result<Response<ReplyBody>, Failure> {
+    let (head, body) = request.into_parts();
+    refuse_upgrade(&head.headers)?;
+    let asker = Asker::of(&head.headers, id)?.with_rights(head.extensions.get()).entered(head.extensions.get());
+    let (by_query, by_header) = (raw::named_in(head.uri.query()), model_header(&head.headers)?);
+    let model = context.choose(by_query.as_deref().into_iter().chain(by_header))?;
+    asker.check_model(&model, by_query.as_deref().or(by_header))?;
+    Box::pin(by_own_path(context, (model, path), (head, body, None), asker)).await
+}
+
+/// Passes a request on to an engine of ours under one of its own paths.
+async fn by_own_path(
+    context: &Arc<Context>,
+    (model, path): (Arc<Model>, &str),
+    (head, body, upgrade): (request::Parts, Incoming, Option<Upgrade>),
+    asker: Asker,
+) -> Result<Response<ReplyBody>, Failure> {
     loading::check_content(&head.headers, false)?;
-    let model = raw.model;
-    let by_header = model_header(&head.headers)?;
-    if let Some(name) = by_header {
-        context.choose([model.id.as_str(), name])?;
-    }
     let manifest = context.manifest(&model);
-    if !manifest.allows(head.method.as_str(), raw.path) {
-        check_unlisted(&head, raw.path)?;
+    if !manifest.allows(head.method.as_str(), path) {
+        check_unlisted(&head, path)?;
     }
-    let purpose = raw::purpose(raw.path).filter(|_| speaks_llama_server(manifest));
+    let purpose = raw::purpose(path).filter(|_| speaks_llama_server(manifest));
     check_purpose(&model, purpose)?;
     let query = head.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
-    let path_and_query = format!("{}{query}", raw.path);
+    let path_and_query = format!("{path}{query}");
     let listed = PLAIN_MEMBERS;
     let expected = Expected { form: Form::Any, model: Some(model.id.as_str()), purpose, listed, asker: &asker };
     let received = receive(context, &head.headers, body, &expected).await?;
@@ -198,7 +222,7 @@ pub(crate) async fn by_path(
         return Box::pin(tunnel::open(context, job, upgrade)).await;
     }
     // Of the other paths nobody knows that they stream, whatever their bodies say.
-    let may_stream = served_at(raw.path).is_some_and(|s| matches!(s.way, Way::Assembled(_) | Way::Streamed));
+    let may_stream = served_at(path).is_some_and(|s| matches!(s.way, Way::Assembled(_) | Way::Streamed));
     let after = commit_after(context, &head.headers, found, Family::LlamaCpp)?;
     answer(context, job, received.loading, if may_stream { after } else { CommitAfter::Never }).await
 }

@@ -36,7 +36,7 @@ pub(crate) async fn answer(
     rights: Option<&Rights>,
     query: Option<&str>,
 ) -> Result<Response<ReplyBody>, Failure> {
-    let model = meant(context, rights, named(query).as_deref())?;
+    let model = meant(context, rights, raw::named_in(query).as_deref())?;
     let said = match model {
         Some(model) => of_engine(context, &model).await,
         None => None,
@@ -45,12 +45,6 @@ pub(crate) async fn answer(
         Some(said) => json(StatusCode::OK, &seen_with(Sight::of(rights), said)),
         None => json(StatusCode::OK, &Router { role: "router", max_instances: context.catalog.models().count() }),
     })
-}
-
-/// The model of the query.
-fn named(query: Option<&str>) -> Option<String> {
-    let value = query?.split('&').find_map(|pair| pair.strip_prefix("model="))?;
-    Some(raw::decoded(&value.replace('+', " "))).filter(|name| !name.is_empty())
 }
 
 /// The model that is asked about, if one is.
@@ -96,20 +90,6 @@ fn seen_with(sight: Sight, mut said: Value) -> Value {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn the_model_is_named_in_the_query() {
-        for (query, want) in [
-            (None, None),
-            (Some(""), None),
-            (Some("model="), None),
-            (Some("autoload=false&model=org%2Fm"), Some("org/m")),
-            (Some("model=a+b"), Some("a b")),
-            (Some("models=a"), None),
-        ] {
-            assert_eq!(named(query).as_deref(), want, "{query:?}");
-        }
-    }
 
     #[test]
     fn where_the_file_lies_is_only_for_who_may_look_into_the_pool() {

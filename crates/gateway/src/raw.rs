@@ -49,6 +49,12 @@ pub(crate) fn purpose(path: &str) -> Option<Capability> {
     }
 }
 
+/// The name that a query gives as `model`.
+pub(crate) fn named_in(query: Option<&str>) -> Option<String> {
+    let value = query?.split('&').find_map(|pair| pair.strip_prefix("model="))?;
+    Some(decoded(&value.replace('+', " "))).filter(|name| !name.is_empty())
+}
+
 /// A path with its escapes decoded, and where each byte's spelling ended in the raw one.
 struct Decoded {
     bytes: Vec<u8>,
@@ -120,6 +126,20 @@ mod tests {
         ] {
             let found = take_apart(&catalog, rest).expect("a model");
             assert_eq!((found.model.id.as_str(), found.path), (model, path), "{rest}");
+        }
+    }
+
+    #[test]
+    fn the_model_is_named_in_the_query() {
+        for (query, want) in [
+            (None, None),
+            (Some(""), None),
+            (Some("model="), None),
+            (Some("autoload=false&model=org%2Fm"), Some("org/m")),
+            (Some("model=a+b"), Some("a b")),
+            (Some("models=a"), None),
+        ] {
+            assert_eq!(named_in(query).as_deref(), want, "{query:?}");
         }
     }
 

@@ -20,6 +20,8 @@ pub(crate) enum Route<'a> {
     Model(&'a str),
     /// `/m/…` or `/upstream/…`: a path for an engine, the model's name before it.
     Raw(&'a str),
+    /// A path of llama-server's own, for the engine of the model that is named beside it.
+    Engine(&'a str),
     /// What Ollama's clients ask and no engine answers.
     Ollama(Page),
     /// What clients of llama.cpp's router and of llama-swap ask of engines.
@@ -153,6 +155,7 @@ const BEGINNINGS: &[(&str, Family)] = &[
 
 const GET: &str = "GET, HEAD, OPTIONS";
 const POST: &str = "POST, OPTIONS";
+const GET_OR_POST: &str = "GET, HEAD, POST, OPTIONS";
 const ANY: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Routes that are not offered (yet): state kept for clients, and what is not translated.
@@ -164,9 +167,7 @@ const NOT_OFFERED: &[&str] = &[
     "/api/push",
     "/audio",
     "/cors-proxy",
-    "/lora-adapters",
     "/models/sse",
-    "/slots",
     "/tools",
     "/v1/assistants",
     "/v1/audio",
@@ -178,6 +179,9 @@ const NOT_OFFERED: &[&str] = &[
     "/v1/moderations",
     "/v1/realtime",
     "/v1/responses",
+    // Its replies outlive their connections by a header that goes to no engine.
+    "/v1/stream",
+    "/v1/streams",
     "/v1/threads",
     "/v1/uploads",
     "/v1/vector_stores",
@@ -200,7 +204,9 @@ fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
     Some(match path {
         "/" => (Route::Root, GET),
         "/v1/models" | "/models" => (Route::Models, GET),
-        "/props" => (Route::Properties, GET),
+        "/props" => (Route::Properties, GET_OR_POST),
+        "/slots" => (Route::Engine(path), GET),
+        "/lora-adapters" => (Route::Engine(path), GET_OR_POST),
         "/health" | "/v1/health" => (Route::Health, GET),
         "/ready" => (Route::Ready, GET),
         "/metrics" => (Route::Metrics, GET),
@@ -222,6 +228,9 @@ fn place(path: &str) -> Option<(Route<'_>, &'static str)> {
             }
             if let Some(name) = path.strip_prefix("/v1/models/").filter(|name| !name.is_empty()) {
                 return Some((Route::Model(name), GET));
+            }
+            if path.strip_prefix("/slots/").is_some_and(|slot| !slot.is_empty()) {
+                return Some((Route::Engine(path), POST));
             }
             if let Some(rest) = path.strip_prefix("/m/").or_else(|| path.strip_prefix("/upstream/")) {
                 return Some((Route::Raw(rest), ANY));
@@ -249,7 +258,9 @@ pub(crate) fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Fai
         return Ok(Route::Options(allow));
     }
     if allow.split(", ").any(|m| m == method.as_str()) {
-        return Ok(route);
+        // Only what is asked of it is answered for engines that do not run.
+        let is_change = matches!(route, Route::Properties) && method == Method::POST;
+        return Ok(if is_change { Route::Engine(path) } else { route });
     }
     Err(Failure::MethodNotAllowed { path: path.to_owned(), allow })
 }
@@ -335,7 +346,17 @@ mod tests {
             ("GET", "/logs/stream/m", Ok("Control(Follow(Some(\"m\")))")),
             ("GET", "/models/sse", Err("not_supported")),
             ("POST", "/v1/chat/completions/control", Ok("OpenAi Aside")),
-            ("POST", "/slots/0", Err("not_supported")),
+            ("GET", "/slots", Ok("Engine(\"/slots\")")),
+            ("POST", "/slots", Err("method_not_allowed")),
+            ("POST", "/slots/0", Ok("Engine(\"/slots/0\")")),
+            ("GET", "/slots/0", Err("method_not_allowed")),
+            ("POST", "/slots/", Err("not_found")),
+            ("GET", "/lora-adapters", Ok("Engine(\"/lora-adapters\")")),
+            ("POST", "/lora-adapters", Ok("Engine(\"/lora-adapters\")")),
+            ("POST", "/props", Ok("Engine(\"/props\")")),
+            ("DELETE", "/props", Err("method_not_allowed")),
+            ("GET", "/v1/stream", Err("not_supported")),
+            ("POST", "/v1/streams/lookup", Err("not_supported")),
             ("POST", "/api/chat", Ok("Ollama Translated(Chat)")),
             ("GET", "/api/tags", Ok("Ollama(Tags)")),
             ("GET", "/api/show", Err("method_not_allowed")),

@@ -8,7 +8,7 @@ use crate::{
     errors::Failure,
     family::Caller,
     headers,
-    inference::{by_form, by_path, by_table},
+    inference::{by_engine_path, by_form, by_path, by_table},
     keys::{Place, Rights, Visitor},
     metrics, models,
     need::area_of,
@@ -138,6 +138,9 @@ impl Service {
                 self.recorded(request, id, |request| by_table(context, served, request, id)).await
             }
             Route::Raw(rest) => self.recorded(request, id, |request| by_path(context, rest, request, id)).await,
+            Route::Engine(path) => {
+                self.recorded(request, id, |request| by_engine_path(context, path, request, id)).await
+            }
             Route::Control(what) => control(context, what, request).await,
             Route::Ollama(page) => ollama::page(context, page, request).await,
             Route::Root if page::wants_page(request.headers()) => Ok(page::document(request.headers())),
