@@ -17,12 +17,11 @@ use crate::{
     headers,
     keys::Place,
     loading::{is_event_stream, write_stream_headers},
-    ollama::{self, Lines, Translation},
+    ollama::{Opened, Opening, Translation},
     refusals::cause_of_death,
     relay::{Broken, Manner, Relay, Terms, next_bytes},
     retain::{Replay, Retained},
     splice::Splice,
-    sse::EVENT_BYTES,
     traces,
     upload::Upload,
     upstream::{Inflow, Often, SendError},
@@ -353,8 +352,7 @@ impl Job {
         mut body: Inflow,
     ) -> Result<Response<ReplyBody>, Attempt> {
         let limits = &context.settings.limits;
-        let mut recast = translation.recast(loaded_within);
-        let mut document = Vec::new();
+        let mut opening = Opening::new(translation, loaded_within);
         let mut tap = Tap::new(self.recorder.clone());
         let mut within = limits.first_result;
         loop {
@@ -364,31 +362,22 @@ impl Job {
                 lease.vital().moved();
             }
             let bytes = match next {
-                Ok(Some(bytes)) => {
-                    tap.pass(&bytes);
-                    bytes
-                }
-                Ok(None) if translation.is_whole() => {
-                    let reply = ollama::embeddings(&document, translation, loaded_within);
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => {
+                    let Some(reply) = opening.end() else {
+                        return Err(after(cause_of_death(&context.handle, lease.spawn()).await));
+                    };
                     return reply.map_err(Attempt::Failed);
                 }
-                Ok(None) => return Err(after(cause_of_death(&context.handle, lease.spawn()).await)),
                 Err(broken) => return Err(self.died(context, &lease, broken).await),
             };
-            if translation.is_whole() {
-                document.extend_from_slice(&bytes);
-                if document.len() > EVENT_BYTES {
-                    return Err(Attempt::Failed(Failure::EngineUnreadable("it is too long".into())));
-                }
-                continue;
-            }
-            match ollama::first_line(&mut recast, &bytes).map_err(Attempt::Failed)? {
+            tap.pass(&bytes);
+            match opening.feed(&bytes).map_err(Attempt::Failed)? {
                 None => {}
-                Some((lines, true)) => return Ok(ollama::whole(lines, translation.content_type())),
-                Some((first, false)) => {
+                Some(Opened::Whole(reply)) => return Ok(reply),
+                Some(Opened::Begun(first)) => {
                     let engine = boxed(Relay::new(None, body, lease, self.terms(context, Manner::Bytes)));
-                    let who = (self.caller.clone(), self.recorder.clone());
-                    return Ok(Lines::response(first, recast, engine, who));
+                    return Ok(opening.lines(first, engine, (self.caller.clone(), self.recorder.clone())));
                 }
             }
         }

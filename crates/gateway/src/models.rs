@@ -11,6 +11,7 @@ use motorpool_catalog::{ContextWish, Model};
 use motorpool_external::residency::Seen;
 use motorpool_vocab::{Bytes, EntryView, PhaseView, Snapshot};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// A list in OpenAI's form.
 #[derive(Serialize)]
@@ -22,10 +23,10 @@ pub(crate) struct List {
 /// One model.
 #[derive(Serialize)]
 pub(crate) struct Row {
-    id: String,
+    pub(crate) id: String,
     object: &'static str,
     created: u64,
-    owned_by: String,
+    pub(crate) owned_by: String,
     aliases: Vec<String>,
     tags: Vec<String>,
     capabilities: Vec<&'static str>,
@@ -109,20 +110,30 @@ fn failed_with(entry: &EntryView) -> Option<&'static str> {
     entry.last_exit.as_ref()?.class.map(motorpool_vocab::FailureClass::as_str)
 }
 
-/// Every model that whoever asks may use, ours first.
+/// Every model that whoever asks may use: ours, and those of others' servers.
+pub(crate) fn usable<'a>(context: &'a Context, rights: Option<&Rights>) -> (Vec<&'a Arc<Model>>, Vec<Listed>) {
+    let mut theirs = outside::listed(context);
+    let is_hidden = |m: &Model| theirs.iter().any(|listed| listed.hides.as_deref() == Some(m.id.as_str()));
+    let may_use = |m: &&Arc<Model>| rights.is_none_or(|rights| rights.may_use(m)) && !is_hidden(m);
+    let ours = context.catalog.models().filter(may_use).collect();
+    theirs.retain(|listed| rights.is_none_or(|rights| rights.may_use_any(&listed.foreign.names(context))));
+    (ours, theirs)
+}
+
+/// The same as a listing, ours first.
 pub(crate) fn list(context: &Context, rights: Option<&Rights>) -> List {
     let snapshot = context.handle.snapshot();
-    let theirs = outside::listed(context);
-    let is_hidden = |m: &Model| theirs.iter().any(|listed| listed.hides.as_deref() == Some(m.id.as_str()));
-    let may_use = |m: &Model| rights.is_none_or(|rights| rights.may_use(m)) && !is_hidden(m);
-    let mut data: Vec<Row> =
-        context.catalog.models().filter(|m| may_use(m)).map(|m| row(context, m, &snapshot)).collect();
-    let may_see = |listed: &Listed| rights.is_none_or(|rights| rights.may_use_any(&listed.foreign.names(context)));
-    data.extend(theirs.into_iter().filter(may_see).map(|listed| listed.row));
-    List { object: "list", data }
+    let (ours, theirs) = usable(context, rights);
+    let ours = ours.into_iter().map(|model| row(context, model, &snapshot));
+    List { object: "list", data: ours.chain(theirs.into_iter().map(|listed| listed.row)).collect() }
 }
 
 impl Row {
+    /// Whether something serves it.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.status.value == Standing::Loaded.as_str()
+    }
+
     /// One model of somebody else's server.
     pub(crate) fn foreign(context: &Context, (server, seen): (&Outside, &Seen), id: String) -> Self {
         Self {

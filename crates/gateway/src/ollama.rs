@@ -8,7 +8,7 @@
 //! /api/tags, ps, show, version ─► listing: the catalog and the last snapshot
 //! ```
 //!
-//! Boundary: bytes in, bytes out; `serve` alone knows of engines. A body is read once, message by message: what is built of
+//! Boundary: bytes in, bytes out; `serve` alone knows of engines and servers. A body is read once, message by message: what is built of
 //! it is never much longer than it was written. What concerns the load of a model (`num_ctx`, `num_gpu`) is the catalog's.
 mod embed;
 mod lines;
@@ -22,12 +22,12 @@ mod stamp;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use embed::embedded;
-pub(crate) use lines::{Lines, NDJSON, embeddings, first_line, whole};
+use embed::embedded;
+pub(crate) use lines::{NDJSON, Opened, Opening};
 pub(crate) use listing::page;
 pub use reply::{Ended, Recast, Style, Terms};
 pub use request::{Asked, Call, Delivery, ForEngine, NotTranslated, translate};
-pub(crate) use serve::serve;
+pub(crate) use serve::{Abroad, abroad, serve};
 pub use stamp::rfc3339;
 
 /// What Ollama's clients are told that they speak with.

@@ -162,18 +162,22 @@ impl Context {
     pub(crate) fn mean(&self, name: &str) -> Result<Chosen, Failure> {
         let all = &self.settings.outside;
         let preferred = || all.iter().filter(|one| one.is_preferred()).find_map(|one| one.find(name));
-        let theirs = || all.iter().find_map(|one| one.find(name));
-        let qualified = || all.iter().find_map(|one| one.find_qualified(name));
+        let theirs = |name: &str| {
+            let qualified = || all.iter().find_map(|one| one.find_qualified(name));
+            all.iter().find_map(|one| one.find(name)).or_else(qualified)
+        };
         if let Some(foreign) = preferred() {
             return Ok(Chosen::Foreign(foreign));
         }
         if self.catalog.has_name(name) {
             return self.choose([name]).map(Chosen::Own);
         }
-        match theirs().or_else(qualified) {
-            Some(foreign) => Ok(Chosen::Foreign(foreign)),
-            None => self.choose([name]).map(Chosen::Own),
+        if let Some(foreign) = theirs(name) {
+            return Ok(Chosen::Foreign(foreign));
         }
+        // Ollama's clients write a tag behind names, which only an Ollama tells apart.
+        let untagged = || theirs(name.strip_suffix(":latest")?).map(Chosen::Foreign);
+        self.choose([name]).map(Chosen::Own).or_else(|unknown| untagged().ok_or(unknown))
     }
 
     /// The failure that a refusal of the pool is. One for want of room names models of ours on other servers of this

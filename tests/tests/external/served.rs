@@ -75,6 +75,61 @@ async fn a_model_of_a_router_answers_whole_and_in_a_stream_and_is_given_back_at_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ollamas_clients_use_a_model_of_a_router_as_one_of_ours() {
+    let router = Router::open(1).await;
+    let house = house(&[("desk", &router)]);
+    let daemon = house.start().await;
+    let http = daemon.http();
+    until_listed(&http, "a").await;
+    let names = async |path: &str| {
+        let list = http.get(path).await.expect("an answer").json();
+        let rows = list["models"].as_array().cloned().unwrap_or_default();
+        rows.iter()
+            .filter(|row| row["details"]["family"] == "llama-cpp-router")
+            .map(|row| row["name"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert!(names("/api/tags").await.contains(&json!("a")));
+    let shown = http.post("/api/show", &json!({"model": "desk/a"})).await.expect("an answer").json();
+    assert_eq!(shown["model_info"]["general.basename"], "desk/a", "{shown}");
+    let options = json!({"num_predict": 4, "num_ctx": 64});
+    let messages = json!([{"role": "user", "content": "hello"}]);
+    for (path, mut body, reply) in [
+        ("/api/chat", json!({"model": "a", "messages": messages}), "/message/content"),
+        ("/api/generate", json!({"model": "desk/a", "prompt": "hello"}), "/response"),
+        ("/api/generate", json!({"model": "a:latest", "prompt": "hello", "raw": true}), "/response"),
+    ] {
+        body["options"] = options.clone();
+        let streamed = http.post(path, &body).await.expect("an answer");
+        assert_eq!(streamed.status, 200, "{path}: {}", streamed.text());
+        let text = streamed.text();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let said: String = lines.iter().filter_map(|line| line.pointer(reply)?.as_str()).collect();
+        let last = lines.last().expect("a last line");
+        assert!(!said.is_empty() && lines.len() > 2, "{path}: {text}");
+        assert_eq!(
+            (&last["done"], &last["eval_count"], &last["model"]),
+            (&json!(true), &json!(4), &body["model"]),
+            "{path}"
+        );
+        body["stream"] = false.into();
+        let whole = http.post(path, &body).await.expect("an answer");
+        let document = whole.json();
+        assert_eq!((whole.status.as_u16(), &document["done"]), (200, &json!(true)), "{path}: {document}");
+        assert!(document.pointer(reply).and_then(Value::as_str).is_some_and(|text| !text.is_empty()), "{document}");
+    }
+    eventually("it is seen to be there", async || (names("/api/ps").await == ["a"]).then_some(())).await;
+    // How long it stays is no client's to say.
+    let unload = json!({"model": "a", "keep_alive": 0});
+    assert_eq!(http.post("/api/generate", &unload).await.expect("an answer").status, 501);
+    assert_eq!(router.residents().await, ["a"]);
+    let none = http.post("/api/embed", &json!({"model": "a", "input": "hello"})).await.expect("an answer");
+    assert!(none.status.as_u16() >= 400 && none.json()["error"].is_string(), "the router's own word: {}", none.text());
+    daemon.stop().await;
+    assert!(router.residents().await.is_empty(), "it was ours");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_helper_tells_of_is_ours_goes_for_nobody_and_is_given_back_at_the_end() {
     let router = Router::open(1).await;
     router.load_by_others("b").await;

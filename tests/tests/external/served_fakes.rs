@@ -324,6 +324,18 @@ async fn a_decline_is_said_in_each_apis_own_words_before_a_stream_and_inside_it(
             assert_eq!(text.contains(event), status == 200, "{path}: {text}");
         }
     }
+    // Ollama's clients get no byte before the result.
+    for (path, body) in [
+        ("/api/chat", json!({"model": "a", "messages": messages})),
+        ("/api/generate", json!({"model": "a", "prompt": "hello"})),
+    ] {
+        let answer = daemon.http().post(path, &body).await.expect("an answer");
+        let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
+        assert_eq!((answer.status.as_u16(), header("x-motorpool-code")), (503, Some("will_not_fit")), "{path}");
+        assert!(header("retry-after").is_some(), "{path}");
+        let told = answer.json();
+        assert!(told["error"].as_str().is_some_and(|text| text.contains("the server is full")), "{path}: {told}");
+    }
     assert_eq!(router.residents().await, ["b"]);
     daemon.stop().await;
 }

@@ -1,4 +1,5 @@
-//! A reply that goes to an Ollama client line by line: [`Lines`]; and how its first line, or all of it, is made.
+//! A reply that goes to an Ollama client line by line: [`Lines`]; and how its first line, or all of it, is made:
+//! [`Opening`].
 use super::{
     Ended, Recast, Style, Translation, embedded,
     reply::Terms,
@@ -9,6 +10,7 @@ use crate::{
     errors::Failure,
     family::Caller,
     loading::write_stream_headers,
+    sse::EVENT_BYTES,
     usage::Recorder,
 };
 use bytes::Bytes;
@@ -21,7 +23,7 @@ use std::{
 };
 
 /// The body that a client reads. It holds the engine's reply, and so the lease, until the last line is made.
-pub(crate) struct Lines {
+struct Lines {
     ready: Option<Bytes>,
     recast: Recast,
     /// `None`: the last line is made.
@@ -32,24 +34,70 @@ pub(crate) struct Lines {
 
 impl Translation {
     /// What reads the engine's stream.
-    pub(crate) fn recast(&self, loaded_within: Duration) -> Recast {
+    fn recast(&self, loaded_within: Duration) -> Recast {
         let terms = Terms { model: self.model.clone(), began: self.began, loaded_within };
         Recast::new(Style::of(self.call), self.delivery, terms)
     }
 
     /// What the reply is called.
-    pub(crate) fn content_type(&self) -> &'static str {
+    fn content_type(&self) -> &'static str {
         if self.delivery == Delivery::Lines { NDJSON } else { JSON }
     }
 
     /// Whether the engine's reply is one document.
-    pub(crate) fn is_whole(&self) -> bool {
+    fn is_whole(&self) -> bool {
         matches!(self.call, Call::Embed | Call::Embeddings)
     }
 }
 
+/// A translated reply before its first line, or before all of it: until then its end costs the client nothing.
+pub(crate) struct Opening<'a> {
+    translation: &'a Translation,
+    loaded_within: Duration,
+    recast: Recast,
+    /// What has come of a reply that is one document.
+    document: Vec<u8>,
+}
+
+/// What a reply can begin with.
+pub(crate) enum Opened {
+    /// All of it.
+    Whole(Response<ReplyBody>),
+    /// Its first lines; [`Opening::lines`] gives the others.
+    Begun(Bytes),
+}
+
+impl<'a> Opening<'a> {
+    pub(crate) fn new(translation: &'a Translation, loaded_within: Duration) -> Self {
+        Self { translation, loaded_within, recast: translation.recast(loaded_within), document: Vec::new() }
+    }
+
+    /// Takes in what comes next.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<Opened>, Failure> {
+        if self.translation.is_whole() {
+            self.document.extend_from_slice(bytes);
+            let is_too_long = self.document.len() > EVENT_BYTES;
+            return if is_too_long { Err(Failure::EngineUnreadable("it is too long".into())) } else { Ok(None) };
+        }
+        let kind = self.translation.content_type();
+        let told = first_line(&mut self.recast, bytes)?;
+        Ok(told.map(|(lines, is_all)| if is_all { Opened::Whole(whole(lines, kind)) } else { Opened::Begun(lines) }))
+    }
+
+    /// What the end of it makes of a reply that is one document; `None`: of any other it came too early.
+    pub(crate) fn end(&self) -> Option<Result<Response<ReplyBody>, Failure>> {
+        let read = || Ok(whole(embedded(&self.document, self.translation, self.loaded_within)?, JSON));
+        self.translation.is_whole().then(read)
+    }
+
+    /// `first`, and the lines that `rest` still makes.
+    pub(crate) fn lines(self, first: Bytes, rest: ReplyBody, who: (Caller, Recorder)) -> Response<ReplyBody> {
+        Lines::response(first, self.recast, rest, who)
+    }
+}
+
 /// What a stream has given so far; `None`: nothing that can be told.
-pub(crate) fn first_line(recast: &mut Recast, bytes: &[u8]) -> Result<Option<(Bytes, bool)>, Failure> {
+fn first_line(recast: &mut Recast, bytes: &[u8]) -> Result<Option<(Bytes, bool)>, Failure> {
     let ended = recast.feed(bytes).map_err(|error| Failure::EngineUnreadable(error.to_string()))?;
     if let Some(Ended::Refused(status, document)) = &ended {
         let status = StatusCode::from_u16(*status).expect("it gives 400 to 599");
@@ -68,7 +116,7 @@ pub(crate) fn whole(document: impl Into<Bytes>, kind: &'static str) -> Response<
 
 impl Lines {
     /// `first`, and what `recast` makes of what `engine` still gives.
-    pub(crate) fn response(
+    fn response(
         first: Bytes,
         recast: Recast,
         engine: ReplyBody,
@@ -107,15 +155,6 @@ impl Lines {
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 /// What one document is called.
 pub(crate) const JSON: &str = "application/json; charset=utf-8";
-
-/// The reply to embeddings.
-pub(crate) fn embeddings(
-    document: &[u8],
-    translation: &Translation,
-    loaded_within: Duration,
-) -> Result<Response<ReplyBody>, Failure> {
-    Ok(whole(embedded(document, translation, loaded_within)?, JSON))
-}
 
 impl Body for Lines {
     type Data = Bytes;

@@ -1,4 +1,5 @@
-//! What Ollama's clients ask about models: the catalog and the last snapshot, in Ollama's words.
+//! What Ollama's clients ask about models: the catalog, what others' servers offer, and the last snapshot, in Ollama's
+//! words.
 //!
 //! The names are the models' own. A tag is no part of them: `name:latest` means `name`, as everywhere here.
 use super::{Page, VERSION, lines::NDJSON, stamp::rfc3339};
@@ -8,7 +9,8 @@ use crate::{
     context::Context,
     errors::Failure,
     keys::Rights,
-    models::Standing,
+    models::{self, Standing},
+    outside::{Chosen, Foreign},
     pull,
     receive::receive_small,
     service::json,
@@ -91,23 +93,33 @@ pub(crate) async fn page(
     request: Request<Incoming>,
 ) -> Result<Response<ReplyBody>, Failure> {
     let rights = request.extensions().get::<Rights>().cloned();
+    let may_use_any = |names: &[String]| rights.as_ref().is_none_or(|rights| rights.may_use_any(names));
     let may_use = |model: &Model| rights.as_ref().is_none_or(|rights| rights.may_use(model));
     Ok(match page {
         Page::Version => json(StatusCode::OK, &Version { version: VERSION }),
         Page::Tags => {
-            let models = context.catalog.models().filter(|model| may_use(model)).map(|model| row(context, model));
-            json(StatusCode::OK, &List { models: models.collect() })
+            let (ours, theirs) = models::usable(context, rights.as_ref());
+            let theirs = theirs.iter().map(|listed| Row::foreign(context, &listed.row));
+            json(StatusCode::OK, &List { models: ours.iter().map(|model| row(context, model)).chain(theirs).collect() })
         }
         Page::Loaded => {
             let snapshot = context.handle.snapshot();
-            let is_there = |model: &&Arc<Model>| Standing::of(model, &snapshot) == Standing::Loaded;
-            let models = context.catalog.models().filter(|model| may_use(model)).filter(is_there);
-            json(StatusCode::OK, &List { models: models.map(|model| loaded(context, model, &snapshot)).collect() })
+            let (ours, theirs) = models::usable(context, rights.as_ref());
+            let ours = ours.iter().filter(|model| Standing::of(model, &snapshot) == Standing::Loaded);
+            let theirs = theirs.iter().filter(|listed| listed.row.is_loaded());
+            let theirs = theirs.map(|listed| Row { size_vram: Some(0), ..Row::foreign(context, &listed.row) });
+            let models = ours.map(|model| loaded(context, model, &snapshot)).chain(theirs).collect();
+            json(StatusCode::OK, &List { models })
         }
         Page::Show | Page::Pull => {
             let named = named(context, request).await?;
             let name = named.model.or(named.name).unwrap_or_default();
-            let model = context.choose([name.as_str()])?;
+            let model = match context.mean(&name) {
+                Ok(Chosen::Foreign(foreign)) if page == Page::Show && may_use_any(&foreign.names(context)) => {
+                    return Ok(json(StatusCode::OK, &shown_there(context, &foreign, &name)));
+                }
+                _ => context.choose([name.as_str()])?,
+            };
             if !may_use(&model) {
                 return Err(not_there(Some(name.as_str()).filter(|name| !name.is_empty())));
             }
@@ -132,6 +144,23 @@ async fn named(context: &Context, request: Request<Incoming>) -> Result<Named, F
     serde_json::from_slice(&body).map_err(|error| Failure::InvalidRequest { message: error.to_string(), param: None })
 }
 
+impl Row {
+    /// A model of somebody else's server, of whose size nothing is known here.
+    fn foreign(context: &Context, listed: &models::Row) -> Self {
+        Self {
+            name: listed.id.clone(),
+            model: listed.id.clone(),
+            modified_at: Some(started(context)),
+            size: 0,
+            digest: String::new(),
+            details: details(&listed.owned_by),
+            expires_at: None,
+            size_vram: None,
+            context_length: None,
+        }
+    }
+}
+
 fn row(context: &Context, model: &Model) -> Row {
     let (size, digest) = match &model.source {
         ModelSource::Pypi { size, sha256, .. } => (size.map_or(0, Bytes::get), sha256.clone()),
@@ -144,7 +173,7 @@ fn row(context: &Context, model: &Model) -> Row {
         modified_at: Some(started(context)),
         size,
         digest,
-        details: details(model),
+        details: details(&model.engine),
         expires_at: None,
         size_vram: None,
         context_length: None,
@@ -183,8 +212,9 @@ fn started(context: &Context) -> String {
     rfc3339(Duration::from_secs(context.started_at))
 }
 
-fn details(model: &Model) -> Details {
-    let family = model.engine.clone();
+/// `family`: the engine, or the kind of server, that has the model.
+fn details(family: &str) -> Details {
+    let family = family.to_owned();
     Details {
         parent_model: "",
         format: "gguf",
@@ -207,9 +237,24 @@ fn shown(context: &Context, model: &Model) -> Shown {
         modelfile: format!("FROM {}\n", model.id),
         parameters: String::new(),
         template: "",
-        details: details(model),
+        details: details(&model.engine),
         model_info,
         capabilities: capabilities(model),
+        modified_at: started(context),
+    }
+}
+
+/// The same of a model of somebody else's server: what it can do, that server says when it is asked.
+fn shown_there(context: &Context, foreign: &Foreign, name: &str) -> Shown {
+    let model_info = [("general.architecture", "motorpool"), ("general.basename", name)];
+    Shown {
+        license: None,
+        modelfile: format!("FROM {name}\n"),
+        parameters: String::new(),
+        template: "",
+        details: details(foreign.outside.config.kind.as_str()),
+        model_info: model_info.map(|(key, value)| (key, value.into())).into(),
+        capabilities: vec![],
         modified_at: started(context),
     }
 }

@@ -1,4 +1,4 @@
-//! A call of Ollama's, from its body that has arrived to the engine's reply.
+//! A call of Ollama's, from its body that has arrived to the engine's reply, or to what goes to somebody else's server.
 use super::{
     Translation,
     lines::{JSON, NDJSON, whole},
@@ -16,7 +16,7 @@ use crate::{
     receive::Received,
     refusals::failure_of,
     retain::Retained,
-    scan::Scan,
+    scan::{Findings, Scan},
     splice::{Edits, Splice},
 };
 use http::{HeaderValue, Method, Response, header};
@@ -32,7 +32,7 @@ pub(crate) async fn serve(
 ) -> Result<Response<ReplyBody>, Failure> {
     let began = std::time::Instant::now();
     let name = received.found.as_ref().and_then(|found| found.model()).unwrap_or(model.id.as_str()).to_owned();
-    let request = match translated(context, call, &received.body, model).await? {
+    let request = match translated(context, call, &received.body, model.id.as_str()).await? {
         Asked::Engine(request) => request,
         Asked::Presence(delivery) => {
             let translation = Translation { call, delivery, model: name, began };
@@ -48,17 +48,52 @@ pub(crate) async fn serve(
     job.headers.remove(header::ACCEPT);
     job.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     job.splice = ruled(context, model, &request.body)?;
-    let mut intake = context.bodies.intake(None)?;
-    intake.push(&request.body).await?;
-    job.body = Arc::new(intake.finish().await?);
+    job.body = held(context, &request.body).await?;
     job.reply = Reply::Translated(Translation { call, delivery: request.delivery, model: name, began });
     answer(context, job, received.loading, CommitAfter::Never).await
 }
 
+/// A call as it goes to a server that speaks OpenAI's API.
+pub(crate) struct Abroad {
+    pub(crate) path: &'static str,
+    pub(crate) body: Arc<Retained>,
+    pub(crate) found: Findings,
+    pub(crate) translation: Translation,
+}
+
+/// `call` for somebody else's server, whose model is `wire` there and was asked for as `name`. Loading or unloading it
+/// without a prompt is not offered: how long it stays is not a client's to say.
+pub(crate) async fn abroad(
+    context: &Context,
+    (call, body): (Call, &Retained),
+    (wire, name): (&str, &str),
+) -> Result<Abroad, Failure> {
+    let began = std::time::Instant::now();
+    let Asked::Engine(request) = translated(context, call, body, wire).await? else {
+        return Err(Failure::NotSupported("a request without a prompt for a model of this server"));
+    };
+    let found = scanned(context, &request.body)?;
+    let body = held(context, &request.body).await?;
+    let translation = Translation { call, delivery: request.delivery, model: name.to_owned(), began };
+    Ok(Abroad { path: request.path, body, found, translation })
+}
+
+async fn held(context: &Context, body: &[u8]) -> Result<Arc<Retained>, Failure> {
+    let mut intake = context.bodies.intake(None)?;
+    intake.push(body).await?;
+    Ok(Arc::new(intake.finish().await?))
+}
+
+fn scanned(context: &Context, body: &[u8]) -> Result<Findings, Failure> {
+    let mut scan = Scan::new(&[]).watching(&context.watched);
+    let found = scan.feed(body).and_then(|()| scan.finish());
+    found.map_err(|error| Failure::InvalidRequest { message: error.to_string(), param: None })
+}
+
 /// What the body asks for. A long one is read where nobody waits for the thread.
-async fn translated(context: &Context, call: Call, body: &Retained, model: &Model) -> Result<Asked, Failure> {
+async fn translated(context: &Context, call: Call, body: &Retained, model: &str) -> Result<Asked, Failure> {
     let (body, _room) = context.bodies.whole(body).await?;
-    let id = model.id.as_str().to_owned();
+    let id = model.to_owned();
     let read = tokio::task::spawn_blocking(move || translate(call, &body, &id)).await;
     read.map_err(|_| Failure::Internal("a body could not be read"))?.map_err(|error| match error {
         NotTranslated::NotOffered(what) => Failure::NotSupported(what),
@@ -74,9 +109,7 @@ fn ruled(context: &Context, model: &Model, body: &[u8]) -> Result<Splice, Failur
     if model.parameters.is_empty() {
         return Ok(Splice::of_object(len));
     }
-    let mut scan = Scan::new(&[]).watching(&context.watched);
-    let found = scan.feed(body).and_then(|()| scan.finish());
-    let found = found.map_err(|error| Failure::InvalidRequest { message: error.to_string(), param: None })?;
+    let found = scanned(context, body)?;
     Ok(Splice::new(&found, len, Edits { rules: Some(&model.parameters), ..Edits::default() }))
 }
 

@@ -20,6 +20,7 @@ use crate::{
     headers,
     inference::commit_after,
     loading::{self, CommitAfter, Told, is_event_stream, write_stream_headers},
+    ollama::{self, Abroad, Call, Opened, Opening, Translation},
     receive::Received,
     relay::{Broken, Manner, Relay, Terms, next_bytes},
     retain::{Replay, Retained},
@@ -27,13 +28,16 @@ use crate::{
     scan::Findings,
     splice::{Edits, Splice, Streaming},
     upstream::Inflow,
-    usage::Recorder,
+    usage::{Recorder, Tap},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request, response};
 use motorpool_catalog::{ExternalKind, Parameters};
 use motorpool_external::{Next, Refusal, residency::Decline};
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// A request that is ready to go.
 struct Job {
@@ -46,6 +50,8 @@ struct Job {
     loads: Loads,
     caller: Caller,
     recorder: Recorder,
+    /// Its reply is said in Ollama's words, which the server does not speak.
+    translation: Option<Translation>,
 }
 
 /// Answers a path of the table by a model of somebody else's server.
@@ -57,9 +63,6 @@ pub(crate) async fn by_table(
 ) -> Result<Response<ReplyBody>, Failure> {
     if !context.handle.is_open() {
         return Err(Failure::ShuttingDown);
-    }
-    if matches!(served.way, Way::Translated(_)) && to.outside.config.kind != ExternalKind::Ollama {
-        return Err(Failure::NotSupported("models of this server are not offered by Ollama's API: use `/v1/…`"));
     }
     let found = received.found.unwrap_or_default();
     let api = if matches!(served.way, Way::Translated(_)) { Api::Ollama } else { Api::Other };
@@ -77,18 +80,34 @@ pub(crate) async fn by_table(
     recorder.is_for_foreign(&to.outside.config.id, &to.qualified());
     let told = Told { handle: context.handle.clone(), model: None, caller: caller.clone(), recorder: recorder.clone() };
     let (method, path, body) = (head.method, served.path, received.body);
-    let job = Job { to, method, path, headers, body, found, loads, caller, recorder };
+    let mut job = Job { to, method, path, headers, body, found, loads, caller, recorder, translation: None };
+    if let Way::Translated(call) = served.way
+        && job.to.outside.config.kind != ExternalKind::Ollama
+    {
+        job.translate(context, call).await?;
+    }
     let context = Arc::clone(context);
     loading::within(Box::pin(async move { job.run(&context).await }), after, told).await
 }
 
 impl Job {
+    /// Says in OpenAI's words what was asked in Ollama's.
+    async fn translate(&mut self, context: &Context, call: Call) -> Result<(), Failure> {
+        let name = self.found.model().unwrap_or(&self.to.wire);
+        let Abroad { path, body, found, translation } =
+            ollama::abroad(context, (call, &self.body), (&self.to.wire, name)).await?;
+        (self.path, self.body, self.found, self.translation) = (path, body, found, Some(translation));
+        self.headers.remove(header::ACCEPT);
+        Ok(())
+    }
+
     /// The reply, or why there is none. Dropping the future gives the model free.
     async fn run(&self, context: &Context) -> Result<Response<ReplyBody>, Failure> {
-        let limits = &context.settings.limits;
+        let (limits, began) = (&context.settings.limits, Instant::now());
         let wish = (self.to.wire.as_str(), self.loads.context);
         let visit = self.to.outside.watch.visit(wish, context.settings.drain_wait).await;
         let mut visit = visit.map_err(|why| self.refused(&why))?;
+        let loaded_within = began.elapsed();
         let mut first = None;
         loop {
             let (head, mut body) = self.send(context, &mut visit).await?.into_parts();
@@ -107,6 +126,9 @@ impl Job {
                     Err(why) => return Err(self.refused(&why)),
                 }
                 continue;
+            }
+            if let Some(translation) = &self.translation {
+                return self.translated(context, (translation, loaded_within), body, visit).await;
             }
             let first = match next_bytes(&mut body, limits.first_result).await {
                 Ok(first) => first,
@@ -146,6 +168,43 @@ impl Job {
         Ok(Response::from_parts(head, full(document)))
     }
 
+    /// The reply in Ollama's words.
+    async fn translated(
+        &self,
+        context: &Context,
+        (translation, loaded_within): (&Translation, Duration),
+        mut body: Inflow,
+        mut visit: Visit,
+    ) -> Result<Response<ReplyBody>, Failure> {
+        let limits = &context.settings.limits;
+        let mut opening = Opening::new(translation, loaded_within);
+        let mut tap = Tap::new(self.recorder.clone());
+        let broken = |broken: Broken| self.broken(&broken);
+        let mut next = next_bytes(&mut body, limits.first_result).await.map_err(broken)?;
+        visit.stay.on_first_result().await;
+        loop {
+            let Some(bytes) = next else {
+                let too_early = || Err(self.failed("the server's reply broke off"));
+                return opening.end().unwrap_or_else(too_early);
+            };
+            tap.pass(&bytes);
+            match opening.feed(&bytes)? {
+                None => {}
+                Some(Opened::Whole(reply)) => return Ok(reply),
+                Some(Opened::Begun(first)) => {
+                    let rest = boxed(Relay::of_visit(None, body, visit, self.terms(context, Manner::Bytes)));
+                    return Ok(opening.lines(first, rest, (self.caller.clone(), self.recorder.clone())));
+                }
+            }
+            next = next_bytes(&mut body, limits.between_frames).await.map_err(broken)?;
+        }
+    }
+
+    fn terms(&self, context: &Context, manner: Manner) -> Terms {
+        let within = context.settings.limits.between_frames;
+        Terms { handle: context.handle.clone(), manner, within, recorder: self.recorder.clone() }
+    }
+
     fn relayed(
         &self,
         context: &Context,
@@ -161,9 +220,8 @@ impl Job {
             kind if kind.starts_with(b"application/x-ndjson") => Manner::Lines,
             _ => Manner::Bytes,
         };
-        let (handle, within) = (context.handle.clone(), context.settings.limits.between_frames);
-        let terms = Terms { handle, manner, within, recorder: self.recorder.clone() };
-        let mut response = Response::from_parts(head, boxed(Relay::of_visit(first, rest, visit, terms)));
+        let relay = Relay::of_visit(first, rest, visit, self.terms(context, manner));
+        let mut response = Response::from_parts(head, boxed(relay));
         headers::to_client(response.headers_mut());
         if streams {
             write_stream_headers(response.headers_mut());

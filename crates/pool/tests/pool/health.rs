@@ -104,7 +104,7 @@ fn where_no_inference_can_be_asked_failures_are_forgiven_once_and_again_only_aft
     let lease = w.resident("a");
     let grant = w.lease(lease).clone();
     w.leave(lease);
-    let mut fails_thrice = |w: &mut World| {
+    let fails_thrice = |w: &mut World| {
         (0..3).for_each(|_| grant.gate.vital().failed());
         w.feed(motorpool_pool::Input::Tick);
         assert_eq!(w.answer(Probed::Lives), Probe::Inference);
