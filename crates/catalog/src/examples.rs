@@ -174,6 +174,7 @@ pub(crate) const MANIFEST: Examples = &[
         "restore = { path = \"/slots/{slot}?action=restore\", body = '{\"filename\":\"{file}\"}' }",
     ),
     ("on_disconnect", "on_disconnect = \"abort\""),
+    ("served_as", "served_as = \"default_model\""),
     ("sandbox", "[sandbox]"),
     ("sandbox.write", "write = [\"/var/tmp\", \"~/.cache\"]"),
     ("sandbox.tcp", "tcp = \"own\""),

@@ -11,7 +11,7 @@ use crate::{
     state::StateCalls,
     template::Value,
 };
-use motorpool_vocab::FailureClass;
+use motorpool_vocab::{FailureClass, ModelId};
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -103,6 +103,9 @@ pub struct Manifest {
     /// What becomes of a reply when its client has gone (`abort`).
     #[serde(default)]
     pub on_disconnect: OnDisconnect,
+    /// What requests call its model there, when that is not the model's id.
+    #[serde(default, deserialize_with = "served_as")]
+    pub served_as: Option<String>,
     /// The requests that a caller with the right to inference may send it.
     pub paths: Vec<PathRule>,
     /// Headers of requests that it may see beside those that every engine may.
@@ -311,6 +314,11 @@ impl Manifest {
         self.paths.iter().any(|rule| rule.method == method && rule.path == path)
     }
 
+    /// What requests call `model` when they reach this engine.
+    pub fn name_of<'a>(&'a self, model: &'a ModelId) -> &'a str {
+        self.served_as.as_deref().unwrap_or(model.as_str())
+    }
+
     /// Whether a header of a request may reach this engine. `name` is in lower case.
     pub fn passes_header(&self, name: &str) -> bool {
         let named =
@@ -369,6 +377,12 @@ fn engine_name<'de, D: Deserializer<'de>>(reader: D) -> Result<String, D::Error>
             return Ok(text.to_owned());
         }
         Err(format!("`{text}` is no engine name: ASCII letters, digits, `.`, `_`, `-`"))
+    })
+}
+
+fn served_as<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<String>, D::Error> {
+    checked(reader, "a model's name", |text| {
+        if text.is_empty() { Err("a model's name is not empty".to_owned()) } else { Ok(Some(text.to_owned())) }
     })
 }
 

@@ -80,7 +80,7 @@ pub(crate) async fn by_table(
         Some(Kind::Chat | Kind::Text) => Streaming::ForcedWithUsage,
         Some(Kind::Native | Kind::Messages | Kind::Responses) => Streaming::Forced,
     };
-    let edits = Edits { model: Some(model.id.as_str()), streaming, rules: Some(&model.parameters) };
+    let edits = Edits { model: Some(manifest.name_of(&model.id)), streaming, rules: Some(&model.parameters) };
     let splice = Splice::new(&found, received.body.len(), edits);
     let mut job = job_of(&head, (&model, manifest), (&received.body, Some(&found)), (served.family, asker))?;
     let takes_slots =
@@ -144,7 +144,7 @@ pub(crate) async fn by_form(
     let manifest = context.manifest(&model);
     let mut job = job_of(&head, (&model, manifest), (&begun.held, None), (served.family, asker))?;
     if let Some(named) = begun.named {
-        job.splice = Splice::one(named.at, model.id.as_str(), begun.held.len());
+        job.splice = Splice::one(named.at, manifest.name_of(&model.id), begun.held.len());
     }
     job.upload = Some(begun.upload);
     answer(context, job, None, CommitAfter::Never).await

@@ -24,10 +24,10 @@ pub(crate) fn catalog_of(models: &[(&str, &[&str])], change: impl Fn(&mut Manife
     vectors.for_each(|model| model.capabilities = vec![Capability::Embeddings]);
     let hearing = models.iter_mut().filter(|model| model.id.as_str() == "hearing");
     hearing.for_each(|model| model.capabilities = vec![Capability::Chat, Capability::Transcription]);
-    // One engine more, of which nothing is known but that it speaks OpenAI's API.
+    // One engine more, of which nothing is known but that it speaks OpenAI's API, and has its own word for its model.
     let mut manifests = shipped().0;
     let mut plain = manifests[0].clone();
-    (plain.name, plain.slots) = ("plain".into(), None);
+    (plain.name, plain.slots, plain.served_as) = ("plain".into(), None, Some("its-own".into()));
     manifests.push(plain);
     let strangers = models.iter_mut().filter(|model| model.id.as_str() == "stranger");
     strangers.for_each(|model| model.engine = "plain".into());

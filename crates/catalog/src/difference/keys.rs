@@ -81,7 +81,7 @@ impl Changes {
     pub fn of_manifests(old: &Manifest, new: &Manifest) -> Self {
         let mut changes = Self::default();
         compare!(changes, "", (old, new): Manifest {
-            live: [refused_args, paths, headers, on_disconnect, metrics],
+            live: [refused_args, paths, headers, on_disconnect, served_as, metrics],
             launch: [
                 transport, args, env_allow, env_set, ready, probes, stop, progress, slots, estimator, session_state,
                 sandbox

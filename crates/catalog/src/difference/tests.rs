@@ -126,6 +126,7 @@ fn what_an_engine_is_started_with_makes_a_new_launch_and_what_it_may_be_asked_is
         ("refused_args", "refused_args = [\"--x\"]\n", Effect::Live),
         ("headers", "headers = [\"x-team\"]\n", Effect::Live),
         ("on_disconnect", "on_disconnect = \"drain\"\n", Effect::Live),
+        ("served_as", "served_as = \"default_model\"\n", Effect::Live),
     ];
     for (key, line, effect) in added {
         let other = manifest(&format!("{line}{MINI}"));

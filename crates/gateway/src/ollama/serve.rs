@@ -32,14 +32,14 @@ pub(crate) async fn serve(
 ) -> Result<Response<ReplyBody>, Failure> {
     let began = std::time::Instant::now();
     let name = received.found.as_ref().and_then(|found| found.model()).unwrap_or(model.id.as_str()).to_owned();
-    let request = match translated(context, call, &received.body, model.id.as_str()).await? {
+    let manifest = context.manifest(model);
+    let request = match translated(context, call, &received.body, manifest.name_of(&model.id)).await? {
         Asked::Engine(request) => request,
         Asked::Presence(delivery) => {
             let translation = Translation { call, delivery, model: name, began };
             return presence(context, model, &job, &translation).await;
         }
     };
-    let manifest = context.manifest(model);
     if request.path == "/infill" && !manifest.allows("POST", request.path) {
         return Err(Failure::NotSupported("`suffix`: the model's engine cannot fill a gap, which"));
     }

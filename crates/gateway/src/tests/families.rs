@@ -93,6 +93,24 @@ async fn an_error_stands_alone_behind_an_event_that_the_engine_left_half() {
 }
 
 #[tokio::test]
+async fn an_engine_with_its_own_word_for_its_model_is_asked_by_that_in_every_family() {
+    let engine = Engine::start();
+    let server = Server::start(&Pool::of(&engine), |_| {}).await;
+    let by_header = format!("{ASK}x-motorpool-model: stranger\r\n");
+    for (path, headers, body) in [
+        (CHAT, ASK, json!({"model": "stranger", "messages": []})),
+        (CHAT, &by_header, json!({"messages": []})),
+        ("/v1/messages", ASK, json!({"model": "stranger", "messages": []})),
+        ("/api/chat", ASK, json!({"model": "stranger", "messages": [{"role": "user", "content": "hello"}]})),
+    ] {
+        engine.json(400, "{}");
+        server.post(path, headers, &body).await;
+        let heard = engine.heard().await.json();
+        assert_eq!(heard["model"], "its-own", "{path} {heard}");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_whose_length_its_engine_told_is_whole_also_where_its_words_are_changed() {
     let engine = Engine::start();
     let server = Server::start(&Pool::of(&engine), |_| {}).await;

@@ -33,7 +33,7 @@ fn an_engine_that_cannot_be_told_devices_sees_none_when_it_is_planned_for_the_pr
     };
     assert_eq!(shown(&whisper, &["none"]), ["CUDA_VISIBLE_DEVICES=-1"]);
     assert_eq!(shown(&whisper, &[]), ["CUDA_VISIBLE_DEVICES=0,1", "HIP_VISIBLE_DEVICES=0,1"]);
-    let told = shown(&manifest(), &["none"]);
+    let told = shown(manifest(), &["none"]);
     assert!(told.contains(&"CUDA_VISIBLE_DEVICES=0,1".to_owned()), "it is told by its arguments: {told:?}");
 }
 
