@@ -1,10 +1,18 @@
 //! Addresses with `https://`: our own command line and another pool of ours ask there, with a certificate made for the test.
-use motorpool_testkit::{Behaviour, eventually};
+use motorpool_testkit::{Behaviour, Tokens, eventually};
 use motorpool_tests::e2e::{
     House,
-    talk::{CHAT, Said, chat},
+    talk::{CHAT, Said, chat, until_count},
 };
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+use std::{fs, net::Ipv4Addr, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc};
+use tokio::{io::AsyncWriteExt as _, net::TcpSocket};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        pki_types::{CertificateDer, pem::PemObject as _},
+    },
+};
 
 /// A house that serves on an encrypted address, and the file of its certificate.
 fn encrypted() -> (House, PathBuf) {
@@ -62,6 +70,32 @@ async fn a_model_of_another_pool_is_served_over_an_encrypted_address() {
     assert!(said.is_done && said.error.is_none(), "{served}");
     here.stop().await;
     there.stop().await;
+}
+
+#[tokio::test]
+async fn an_encrypted_stream_that_nobody_reads_is_held_back_and_given_up() {
+    let (mut house, certificate) = encrypted();
+    let tokens = Tokens { count: 1_000_000, ..Tokens::default() };
+    let behaviour = Behaviour { tokens, ..Behaviour::default() };
+    let model = house.fake_with("endless", &behaviour, "declared = \"100MiB\"\nslots = 1\n");
+    house.set("limits.write_stall", "1s");
+    let daemon = house.start().await;
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&certificate).expect("PEM")).expect("a certificate");
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let port = port_in(daemon.printed()).parse::<u16>().expect("a port");
+    // Little is on its way then.
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a size");
+    let stream = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await.expect("it listens");
+    let name = "localhost".try_into().expect("a name");
+    let mut client = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("greeted");
+    let body = chat("endless", "hello").to_string();
+    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
+    client.write_all((head + &body).as_bytes()).await.expect("sent");
+    let counts = until_count(&model, "aborted", 1).await;
+    assert_eq!(counts["active"], 0, "{counts}");
+    daemon.stop().await;
 }
 
 #[tokio::test]
