@@ -60,7 +60,9 @@ impl Exit {
             Self::InUse => (9, "already in use: the state directory, the address, the model, the engine"),
             Self::Refused => (10, "the pool refused: no room, engine busy, start failed"),
             Self::Denied => (11, "not permitted: a directory is not writable or not ours"),
-            Self::Findings => (12, "`doctor` found something to cure"),
+            Self::Findings => {
+                (12, "something is left for you: `doctor` found a thing to cure, `config import` left an entry out")
+            }
             Self::Declined => (13, "you answered no"),
         }
     }

@@ -11,6 +11,7 @@
 //! ```
 mod apart;
 mod entry;
+pub(crate) mod here;
 pub(crate) mod hub;
 mod parts;
 pub(crate) mod pull;

@@ -9,11 +9,15 @@ use motorpool_gguf::{Header, check_shards, read_header, shard_names};
 use motorpool_vocab::{Bytes, ModelId};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeSet,
     fmt::Write,
     fs::{self, File},
     io::BufReader,
     path::{Path, PathBuf},
 };
+
+/// What is known of a model, in its folder.
+const RECORD: &str = "model.json";
 
 /// One file of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,8 +111,15 @@ impl Store {
         disk::read_record(&self.record_path(id))
     }
 
+    /// Of every model that has one, by folder.
+    pub(crate) fn records(&self) -> Vec<Pulled> {
+        let folders = fs::read_dir(&self.root).into_iter().flatten().flatten().map(|entry| entry.path());
+        let folders: BTreeSet<PathBuf> = folders.collect();
+        folders.iter().filter_map(|home| disk::read_record(&home.join(RECORD))).collect()
+    }
+
     pub(crate) fn record_path(&self, id: &ModelId) -> PathBuf {
-        self.home(id).join("model.json")
+        self.home(id).join(RECORD)
     }
 
     pub(crate) fn presence(&self, model: &Model) -> Presence {

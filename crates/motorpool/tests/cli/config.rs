@@ -176,16 +176,43 @@ fn entries_are_imported_shown_and_written_only_where_nothing_is() {
     );
     let import = |args: &[&str]| home.motorpool(&[&["config", "import", "swap.yaml"], args].concat());
     let printed = predicate::str::contains("id = \"a\"\nsource = { file = \"/m/a.gguf\" }\n");
-    import(&[])
-        .assert()
-        .success()
-        .stdout(printed)
-        .stderr(predicate::str::contains("swap.yaml:3: a: `--port 1` is not taken over"));
+    let left = predicate::str::contains("swap.yaml:3: a: `--port 1` is not taken over")
+        .and(predicate::str::contains("error: `b`: no entry could be made"));
+    import(&[]).assert().code(12).stdout(printed).stderr(left);
     assert!(!home.path().join("a.toml").exists());
-    import(&["--to", "catalog"]).assert().success().stdout("catalog/a.toml: written\ncatalog/b.toml: not written\n");
+    import(&["--to", "catalog"]).assert().code(12).stdout("catalog/a.toml: written\ncatalog/b.toml: not written\n");
     home.motorpool(&["config", "check", "catalog/a.toml"]).assert().success();
-    import(&["--to", "catalog"]).assert().code(9).stdout(predicate::str::contains("was there already"));
+    let stays = predicate::str::contains("`a` had a file there already");
+    import(&["--to", "catalog"]).assert().code(12).stderr(stays.clone());
+    home.write("swap.yaml", "models:\n  a:\n    cmd: llama-server -m /m/a.gguf\n");
+    import(&["--to", "catalog"]).assert().code(9).stdout("catalog/a.toml: was there already\n").stderr(stays);
+    import(&["--to", "other"]).assert().success().stdout("other/a.toml: written\n");
     home.write("p.ini", "[x]\nmodel = /m/x.gguf\n");
     assert_eq!(home.json(&["config", "import", "p.ini"])["entries"][0]["outcome"], "printed");
     home.motorpool(&["config", "import", "none.yaml"]).assert().code(4);
+}
+
+#[test]
+fn a_model_of_the_hub_is_imported_with_the_file_that_another_program_keeps_and_one_that_is_not_here_is_told() {
+    let home = Home::new();
+    let snapshot = "hub/models--org--tiny-GGUF/snapshots/0abc";
+    home.write(&format!("{snapshot}/tiny-Q4_0.gguf"), motorpool::gguf::write::smoke_model());
+    let cmd = "llama-server --port ${PORT} -hf org/tiny-GGUF";
+    home.write("swap.yaml", format!("models:\n  'tiny:q4':\n    cmd: {cmd}:Q4_0\n"));
+    let import = || {
+        let mut command = home.motorpool(&["config", "import", "swap.yaml", "--to", "set/catalog"]);
+        command.env("HF_HUB_CACHE", home.path().join("hub")).env("XDG_CACHE_HOME", home.path());
+        command.assert()
+    };
+    import().success().stdout("set/catalog/tiny-q4.toml: written\n");
+    let file = home.path().join(snapshot).join("tiny-Q4_0.gguf");
+    let entry = fs::read_to_string(home.path().join("set/catalog/tiny-q4.toml")).expect("written");
+    assert!(entry.contains(&format!("source = {{ file = \"{}\" }}", file.display())), "{entry}");
+    home.write("set/motorpool.toml", "[defaults]\nmodel = \"tiny:q4\"\n");
+    home.motorpool(&["config", "check", "set"]).assert().success();
+
+    home.write("swap.yaml", format!("models:\n  there:\n    cmd: {cmd}\n  'far:q8':\n    cmd: {cmd}:Q8_0\n"));
+    let pull = predicate::str::contains("`motorpool model pull hf:org/tiny-GGUF:Q8_0` fetches it");
+    let written = "set/catalog/there.toml: written\nset/catalog/far-q8.toml: not written\n";
+    import().code(12).stdout(written).stderr(pull.and(predicate::str::contains("`far-q8`: no entry could be made")));
 }

@@ -28,6 +28,10 @@ pub(crate) enum Config {
     ///
     /// Without --to it prints what it would write. What has no counterpart here is said, line by line. No file that is
     /// there is overwritten.
+    ///
+    /// A model of the hub (`-hf`) is looked for on this machine, where llama.cpp and others keep theirs: an entry names the
+    /// file. One that is not there is fetched by `motorpool model pull`. An id that cannot stand in the catalog (`a:b`) is
+    /// written otherwise (`a-b`), and stays an alias. When an entry could not be made, the exit code is 12.
     Import(import::Import),
 }
 
@@ -45,6 +49,6 @@ pub(super) fn perform(dirs: &Dirs, out: Out, (explicit, command): (Option<&Path>
             // It is JSON for people too.
             out.data(&schema, || format!("{schema:#}\n"))
         }
-        Config::Import(command) => import::perform(out, &command),
+        Config::Import(command) => import::perform(dirs, out, &command),
     }
 }

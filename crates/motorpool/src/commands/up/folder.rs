@@ -77,6 +77,7 @@ mod tests {
             aliases: vec![],
             sha256: None,
             capability,
+            hub: None,
         };
         let models = [Capability::Embeddings, Capability::Chat, Capability::Chat].map(found);
         let ids = ["a", "b", "c"].map(|id| ModelId::new(id).expect("an id"));

@@ -85,7 +85,7 @@ fn pick_projector(projectors: &[Seen], first: &Path, firsts: &[PathBuf]) -> Opti
     projectors.iter().filter(fits).min_by_key(rank).map(|projector| projector.path.clone())
 }
 
-pub(super) fn is_projector(path: &Path) -> bool {
+pub(crate) fn is_projector(path: &Path) -> bool {
     name(path).to_ascii_lowercase().contains("mmproj")
 }
 

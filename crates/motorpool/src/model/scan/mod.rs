@@ -26,6 +26,7 @@ use std::{
 };
 
 pub(crate) use enter::enter;
+pub(crate) use group::is_projector;
 pub(crate) use places::{Place, caches};
 
 /// Why what has a name of other bytes is passed over.
@@ -56,6 +57,14 @@ impl Owner {
     }
 }
 
+/// A file of a repository of the hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OnHub {
+    /// `ORG/NAME`.
+    pub(crate) repo: String,
+    pub(crate) path: String,
+}
+
 /// A model that lies somewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Found {
@@ -75,6 +84,9 @@ pub(crate) struct Found {
     pub(crate) sha256: Option<Sum>,
     #[serde(skip)]
     pub(crate) capability: Capability,
+    /// Its first file on the hub, where its place tells.
+    #[serde(skip)]
+    pub(crate) hub: Option<OnHub>,
 }
 
 /// A file that is no model to us.
@@ -170,6 +182,7 @@ fn found(root: &Path, owner: Owner, group: Group) -> Result<Found, Passed> {
         aliases: called.aliases,
         sha256,
         capability,
+        hub: called.hub,
     })
 }
 

@@ -82,6 +82,7 @@ fn found(root: &Path, manifest: &Path, name: &str) -> Result<Found, String> {
         aliases: vec![name.to_owned()],
         sha256: Some(sum),
         capability,
+        hub: None,
     })
 }
 

@@ -1,5 +1,5 @@
 //! Where other programs keep their models, and what a model is called there.
-use super::{Owner, walk};
+use super::{OnHub, Owner, walk};
 use crate::model::{
     hub::{self, quant},
     wanted::id_of,
@@ -21,6 +21,7 @@ pub(crate) struct Place {
 pub(super) struct Called {
     pub(super) name: String,
     pub(super) aliases: Vec<String>,
+    pub(super) hub: Option<OnHub>,
 }
 
 /// The usual caches that are here.
@@ -54,16 +55,19 @@ pub(super) fn called(root: &Path, owner: Owner, first: &Path) -> Called {
     let file = first.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let parts: Vec<&str> =
         first.strip_prefix(root).into_iter().flat_map(Path::iter).filter_map(|p| p.to_str()).collect();
-    let (repo, file) = match (owner, parts.as_slice()) {
-        (Owner::HuggingFace, [repo, "snapshots", _, ..]) => (repo_of(repo), file.to_owned()),
-        (Owner::LmStudio, [publisher, name, _]) => (Some(format!("{publisher}/{name}")), file.to_owned()),
-        (Owner::LlamaCpp, [_]) => {
-            by_manifest(root, file).map_or((None, file.to_owned()), |(repo, file)| (Some(repo), file))
+    let hub = match (owner, parts.as_slice()) {
+        (Owner::HuggingFace, [repo, "snapshots", _, path @ ..]) => {
+            repo_of(repo).map(|repo| OnHub { repo, path: path.join("/") })
         }
-        _ => (None, file.to_owned()),
+        (Owner::LmStudio, [publisher, name, path]) => {
+            Some(OnHub { repo: format!("{publisher}/{name}"), path: (*path).to_owned() })
+        }
+        (Owner::LlamaCpp, [_]) => by_manifest(root, file),
+        _ => None,
     };
-    let alias = |repo: String| Some(format!("{repo}:{}", quant(&file)?));
-    Called { name: id_of(&file).to_string(), aliases: repo.and_then(alias).into_iter().collect() }
+    let file = hub.as_ref().map_or(file, |hub| hub::base(&hub.path));
+    let alias = |hub: &OnHub| Some(format!("{}:{}", hub.repo, quant(file)?));
+    Called { name: id_of(file).to_string(), aliases: hub.as_ref().and_then(alias).into_iter().collect(), hub }
 }
 
 /// `models--ORG--NAME`.
@@ -73,7 +77,7 @@ fn repo_of(folder: &str) -> Option<String> {
 }
 
 /// llama.cpp's cache is flat: `ORG_NAME_FILE`, and a manifest tells where each part ends.
-fn by_manifest(root: &Path, file: &str) -> Option<(String, String)> {
+fn by_manifest(root: &Path, file: &str) -> Option<OnHub> {
     let is_manifest = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         name.starts_with("manifest=") && Path::new(name).extension().is_some_and(|ext| ext == "json")
@@ -83,10 +87,8 @@ fn by_manifest(root: &Path, file: &str) -> Option<(String, String)> {
         let [_, org, repo, _tag] = name.split('=').collect::<Vec<_>>()[..] else { return None };
         let text: Value = serde_json::from_slice(&std::fs::read(&manifest.path).ok()?).ok()?;
         let there = text["ggufFile"]["rfilename"].as_str()?;
-        (format!("{org}_{repo}_{}", there.replace('/', "_")) == file).then(|| {
-            let there = there.rsplit('/').next().unwrap_or(there);
-            (format!("{org}/{repo}"), there.to_owned())
-        })
+        let is_it = format!("{org}_{repo}_{}", there.replace('/', "_")) == file;
+        is_it.then(|| OnHub { repo: format!("{org}/{repo}"), path: there.to_owned() })
     })
 }
 
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     fn called_in(owner: Owner, path: &str) -> (String, Vec<String>) {
-        let Called { name, aliases } = called(Path::new("/r"), owner, &Path::new("/r").join(path));
+        let Called { name, aliases, .. } = called(Path::new("/r"), owner, &Path::new("/r").join(path));
         (name, aliases)
     }
 
@@ -119,6 +121,7 @@ mod tests {
         std::fs::write(top.path().join("manifest=org=other=latest.json"), "{").expect("written");
         let called = called(top.path(), Owner::LlamaCpp, &top.path().join("org_tiny_x_sub_m-Q4_0.gguf"));
         assert_eq!((called.name.as_str(), called.aliases), ("m-Q4_0", vec!["org/tiny_x:Q4_0".to_owned()]));
+        assert_eq!(called.hub, Some(OnHub { repo: "org/tiny_x".into(), path: "sub/m-Q4_0.gguf".into() }));
     }
 
     #[test]

@@ -17,6 +17,40 @@ pub(super) struct Draft {
     /// The path of its file.
     pub(super) source: Option<String>,
     pub(super) remarks: Vec<Remark>,
+    /// Files that are named by where they come from.
+    pub(super) wishes: Wishes,
+    /// A number, where the file of another entry would have the same name.
+    pub(super) twin: Option<u32>,
+}
+
+/// What is to be found on this machine when everything was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// A repository of the hub, or an address.
+    pub(super) model: Option<Wish>,
+    /// Which file of the repository.
+    pub(super) file: Option<Wish>,
+    /// The repository of a draft model, and how many tokens it guesses.
+    pub(super) draft: Option<Wish>,
+    pub(super) guesses: Option<i64>,
+    pub(super) projector: Projector,
+}
+
+/// Whether the projector beside a model is its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Projector {
+    #[default]
+    Taken,
+    Left,
+}
+
+/// Something wished for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) line: usize,
+    /// As it stands there.
+    pub(super) shown: String,
+    pub(super) value: String,
 }
 
 /// A value of TOML; equality of numbers with a point is not asked for.
@@ -47,7 +81,8 @@ impl Draft {
     /// The name of the file that it goes to.
     pub(super) fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
-        format!("{}.toml", self.id.chars().map(plain).collect::<String>().trim_start_matches('.'))
+        let (id, twin) = (self.id.chars().map(plain).collect::<String>(), self.twin.map(|n| format!("-{n}")));
+        format!("{}{}.toml", id.trim_start_matches('.'), twin.unwrap_or_default())
     }
 
     /// The entry, what was left out as remarks at its head.

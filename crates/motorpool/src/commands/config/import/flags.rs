@@ -2,7 +2,7 @@
 //!
 //! Those that the engine's manifest refuses are left out with its reason; what it knows nothing of goes along as
 //! `extra_args`.
-use super::draft::Draft;
+use super::draft::{Draft, Projector, Wish};
 use motorpool_catalog::{KV_TYPES, Manifest, shipped};
 use toml::Value;
 
@@ -12,6 +12,12 @@ pub(super) struct Flag {
     pub(super) line: usize,
     pub(super) name: String,
     pub(super) value: Option<String>,
+}
+
+impl Flag {
+    fn wish(&self, value: &str) -> Wish {
+        Wish { line: self.line, shown: format!("{} {value}", self.name), value: value.to_owned() }
+    }
 }
 
 /// What is known only when all arguments were seen.
@@ -76,6 +82,9 @@ fn with_value((draft, seen): (&mut Draft, &mut Seen), flag: &Flag, value: &str) 
     let whole: Option<i64> = value.parse().ok();
     match (flag.name.as_str(), whole) {
         ("-m" | "--model", _) => draft.source = Some(value.to_owned()),
+        ("-hf" | "-hfr" | "--hf-repo" | "-mu" | "--model-url", _) => draft.wishes.model = Some(flag.wish(value)),
+        ("-hff" | "--hf-file", _) => draft.wishes.file = Some(flag.wish(value)),
+        ("-hfd" | "-hfrd" | "--hf-repo-draft" | "--spec-draft-hf", _) => draft.wishes.draft = Some(flag.wish(value)),
         ("-a" | "--alias", _) => draft
             .aliases
             .extend(value.split(',').map(str::trim).filter(|a| *a != draft.id).map(str::to_owned).collect::<Vec<_>>()),
@@ -107,6 +116,7 @@ fn alone(draft: &mut Draft, name: &str) -> bool {
     match name {
         "--embedding" | "--embeddings" => draft.set("capabilities", list("embeddings")),
         "--rerank" | "--reranking" => draft.set("capabilities", list("rerank")),
+        "--no-mmproj" | "--no-mmproj-auto" => draft.wishes.projector = Projector::Left,
         _ => return false,
     }
     true
@@ -144,17 +154,24 @@ fn finish(draft: &mut Draft, Seen { context, slots, cache, draft: small, guesses
             draft.leave(*line, &format!("a cache of {kind}"), &why);
         }
     }
+    draft.wishes.guesses = guesses;
     if let Some(path) = small {
-        let tokens = guesses.map(|n| ("tokens".to_owned(), n.into()));
-        draft.set("draft", Value::Table([("file".to_owned(), path.into())].into_iter().chain(tokens).collect()));
+        draft.set("draft", guessing(&path, guesses));
+        draft.wishes.draft = None;
     }
+}
+
+/// A draft model, and how many tokens it guesses.
+pub(super) fn guessing(path: &str, guesses: Option<i64>) -> Value {
+    let tokens = guesses.map(|n| ("tokens".to_owned(), n.into()));
+    Value::Table([("file".to_owned(), path.into())].into_iter().chain(tokens).collect())
 }
 
 fn list(text: &str) -> Vec<String> {
     text.split(',').map(|part| part.trim().to_owned()).collect()
 }
 
-fn file(path: &str) -> Value {
+pub(super) fn file(path: &str) -> Value {
     Value::Table([("file".to_owned(), path.trim().into())].into_iter().collect())
 }
 

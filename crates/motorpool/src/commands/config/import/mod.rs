@@ -2,19 +2,24 @@
 //!
 //! ```text
 //! llama-swap's YAML ─ swap.rs ──┐
-//!                               ├─► flags.rs ─► Draft ─► read as the catalog reads it ─► printed, or written where nothing is
-//! llama.cpp's presets ─ preset.rs ┘              draft.rs
+//!                               ├─► flags.rs ─► Draft ─► names.rs, hub.rs ─► read as the catalog reads it ─► printed, or written
+//! llama.cpp's presets ─ preset.rs ┘              draft.rs                                                      where nothing is
 //! ```
 //!
-//! Nothing is guessed: what has no counterpart is said with its line and its reason, in the report and in the entry.
+//! Nothing is guessed: what has no counterpart is said with its line and its reason, in the report and in the entry. An
+//! entry that could not be made at all is said at the end too, by the exit code.
 mod draft;
 mod flags;
+mod hub;
+mod names;
 mod preset;
 mod shell;
 mod swap;
 
 use crate::{
+    dirs::Dirs,
     exit::{Exit, Failure},
+    model::here::Here,
     out::{self, Out},
 };
 use clap::Args;
@@ -101,13 +106,20 @@ impl From<ImportError> for Failure {
     }
 }
 
-pub(super) fn perform(out: Out, Import { file, to }: &Import) -> Result<(), Failure> {
+pub(super) fn perform(dirs: &Dirs, out: Out, Import { file, to }: &Import) -> Result<(), Failure> {
     let text = fs::read_to_string(file).map_err(|source| ImportError::Read { path: file.clone(), source })?;
     let name = file.display().to_string();
     let is_preset = file.extension().is_some_and(|ext| ext == "ini");
     let read = if is_preset { preset::read(&text) } else { swap::read(&text) };
-    let Found { drafts, remarks } =
+    let Found { mut drafts, remarks } =
         read.map_err(|Remark { line, text }| ImportError::Wrong { file: name.clone(), line, why: text })?;
+    names::settle(&mut drafts);
+    if drafts.iter().any(hub::is_needed) {
+        let here = Here::look(dirs, &|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        for draft in &mut drafts {
+            hub::find(draft, &here);
+        }
+    }
     let rows = drafts.into_iter().map(|draft| row(draft, &name, to.as_deref())).collect::<Result<Vec<_>, _>>()?;
     let about = rows.iter().flat_map(|row| row.remarks.iter().map(|remark| (row.id.as_str(), remark)));
     for (id, Remark { line, text }) in about {
@@ -117,11 +129,28 @@ pub(super) fn perform(out: Out, Import { file, to }: &Import) -> Result<(), Fail
         out::say(format_args!("{name}:{line}: {text}"));
     }
     out.data(&serde_json::json!({ "entries": rows, "remarks": remarks }), || rows.iter().map(for_people).collect())?;
-    match rows.iter().filter(|row| row.outcome == Outcome::Stays).count() {
-        0 => Ok(()),
-        n => {
-            let what = format!("{n} of {} entries were there already and stay as they are", rows.len());
-            Err(Failure::new(Exit::InUse, what, "move them away, or write to another folder with --to"))
+    whole(&rows)
+}
+
+/// Whether nothing was left out; whoever imports in a script hears it too.
+fn whole(rows: &[Row]) -> Result<(), Failure> {
+    let ids = |wanted: Outcome| {
+        let such = rows.iter().filter(|row| row.outcome == wanted);
+        such.map(|row| format!("`{}`", row.id)).collect::<Vec<_>>().join(", ")
+    };
+    let stays = match ids(Outcome::Stays) {
+        none if none.is_empty() => None,
+        ids => Some(format!("{ids} had a file there already, which stays as it is")),
+    };
+    match (ids(Outcome::Invalid), stays) {
+        (none, None) if none.is_empty() => Ok(()),
+        (none, Some(stays)) if none.is_empty() => {
+            Err(Failure::new(Exit::InUse, stays, "move it away, or write to another folder with --to"))
+        }
+        (ids, stays) => {
+            let what = [Some(format!("{ids}: no entry could be made")), stays].into_iter().flatten();
+            let cure = "what is said above of each says why; the other entries are right";
+            Err(Failure::new(Exit::Findings, what.collect::<Vec<_>>().join("; "), cure))
         }
     }
 }

@@ -4,7 +4,7 @@
 //! `LLAMA_ARG_…` variables.
 use super::{
     Found, Remark,
-    draft::Draft,
+    draft::{Draft, Wish},
     flags::{self, Flag},
 };
 
@@ -30,6 +30,11 @@ pub(super) fn read(text: &str) -> Result<Found, Remark> {
         let all: Vec<Setting> = inherited.chain(settings.iter().cloned()).collect();
         let flags = all.into_iter().filter_map(|setting| flag_of(&mut draft, setting)).collect();
         flags::take(&mut draft, flags, &manifest);
+        // A section without a model is of the one that is called so on the hub.
+        if draft.source.is_none() && draft.wishes.model.is_none() && draft.id.contains('/') {
+            let (shown, value) = (format!("[{}]", draft.id), draft.id.clone());
+            draft.wishes.model = Some(Wish { line, shown, value });
+        }
         found.drafts.push(draft);
     }
     Ok(found)

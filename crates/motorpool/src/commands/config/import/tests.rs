@@ -100,7 +100,6 @@ fn presets_of_a_router_become_entries_and_sections_win_over_what_is_for_all() {
     assert_eq!(fault_of(&found.drafts[0].text("f")), None);
     let (text, remarks) = entry(&found, "big");
     assert!(text.contains("context = 4096"), "{text}");
-    assert!(remarks.iter().any(|r| r.starts_with("14: `--hf-repo org/big`")), "{remarks:#?}");
     assert!(remarks.iter().any(|r| r.starts_with("15: `mmap = false`")), "{remarks:#?}");
     assert!(fault_of(&found.drafts[1].text("f")).is_some());
 }
@@ -156,6 +155,96 @@ fn a_file_that_is_nested_without_end_is_refused_and_one_at_the_bound_is_read() {
     let deepest =
         format!("{}{}{}{}{}", stairs(128), " ".repeat(128), "- ".repeat(127), "[".repeat(200), "]".repeat(200));
     assert!(swap::read(&deepest).is_ok());
+}
+
+/// A catalog that has these models, and what is said of them.
+fn imported(found: Result<Found, Remark>, here: &[(&str, &str, &str, Option<&str>)]) -> Found {
+    let mut found = found.expect("read");
+    names::settle(&mut found.drafts);
+    for draft in &mut found.drafts {
+        hub::find(draft, &Here::of(here));
+    }
+    found
+}
+
+#[test]
+fn models_of_the_hub_become_files_of_this_machine_and_of_others_it_is_said_how_they_get_here() {
+    let here = [
+        ("o/see", "see-Q4_K_M.gguf", "/c/see-Q4_K_M.gguf", Some("/c/mmproj-F16.gguf")),
+        ("o/see", "see-Q8_0.gguf", "/c/${x}/see-Q8_0.gguf", None),
+        ("o/odd", "odd-mxfp4.gguf", "/c/odd.gguf", None),
+    ];
+    let models = [
+        ("a", "-hf o/see -c 512", "projector = { file = \"/c/mmproj-F16.gguf\" }", "/c/see-Q4_K_M.gguf"),
+        ("b", "-hfr o/see:q8_0", "", "/c/$${x}/see-Q8_0.gguf"),
+        ("c", "--hf-repo o/see --hf-file see-Q8_0.gguf", "", "/c/$${x}/see-Q8_0.gguf"),
+        (
+            "d",
+            "-hf o/odd:latest -hfd o/see:Q4_K_M --draft 4",
+            "draft = { file = \"/c/see-Q4_K_M.gguf\", tokens = 4 }",
+            "/c/odd.gguf",
+        ),
+        ("e", "-hf o/see --no-mmproj", "", "/c/see-Q4_K_M.gguf"),
+        ("f", "-hf o/see -mm /own.gguf", "projector = { file = \"/own.gguf\" }", "/c/see-Q4_K_M.gguf"),
+        ("g", "-hf o/none -m /there.gguf", "", "/there.gguf"),
+        ("h", "-mu https://h/m.gguf", "", "/u.gguf"),
+        ("i", "-hf o/see:Q6_K", "", ""),
+        ("j", "-hf o/none:Q8_0", "", ""),
+        ("k", "-hf not-a-repo", "", ""),
+        ("l", "-mu https://h/n.gguf", "", ""),
+        ("m", "-hff m.gguf", "", ""),
+    ];
+    let line = |(id, args, ..): &(&str, &str, &str, &str)| format!("  {id}:\n    cmd: llama-server {args}\n");
+    let found = imported(swap::read(&format!("models:\n{}", models.iter().map(line).collect::<String>())), &here);
+    for (id, _, key, file) in &models {
+        let (text, remarks) = entry(&found, id);
+        assert!(text.contains(key), "{id}: {text}");
+        assert_eq!(text.contains("projector") || text.contains("draft"), !key.is_empty(), "{id}: {text}");
+        let draft = found.drafts.iter().find(|draft| draft.id == *id).expect("an entry");
+        let source = format!("source = {{ file = \"{file}\" }}");
+        assert_eq!(text.contains(&source), !file.is_empty(), "{id}: {text}");
+        assert_eq!(fault_of(&draft.text("f")).is_none(), !file.is_empty(), "{id}: {remarks:#?}");
+    }
+    for (id, said) in [
+        ("b", "5: `-hfr o/see:q8_0` is on this machine already: /c/${x}/see-Q8_0.gguf"),
+        ("g", "15: `-hf o/none` is not taken over: the file that the model's path names is taken"),
+        ("i", "there is no `Q6_K`; there is `Q4_K_M`, `Q8_0`); `motorpool model pull hf:o/see:Q6_K` fetches it"),
+        ("j", "it is not on this machine; `motorpool model pull hf:o/none:Q8_0` fetches it, then import again"),
+        ("k", "it is no repository of the hub"),
+        ("l", "`motorpool model pull https://h/n.gguf` fetches it"),
+        ("m", "no repository stands beside it"),
+    ] {
+        let (_, remarks) = entry(&found, id);
+        assert!(remarks.iter().any(|remark| remark.contains(said)), "{id}: {said}: {remarks:#?}");
+    }
+    // A preset may be of the model that it is called like.
+    let found = imported(preset::read("[o/see:Q8_0]\nctx-size = 512\n[x]\nctx-size = 512\n"), &here);
+    let (text, _) = entry(&found, "o/see-Q8_0");
+    assert!(text.contains("aliases = [\"o/see:Q8_0\"]") && text.contains("see-Q8_0.gguf"), "{text}");
+    assert!(fault_of(&found.drafts[1].text("f")).is_some());
+}
+
+#[test]
+fn an_id_that_cannot_stand_in_the_catalog_is_written_otherwise_and_stays_a_name() {
+    let text = "models:\n  a-b: &cmd\n    cmd: llama-server -m /m.gguf\n  'a:b': {cmd: llama-server -m /m.gguf, aliases: [x]}\n\
+                \x20 a/b: {cmd: llama-server -m /m.gguf}\n  'all *': {cmd: llama-server -m /m.gguf}\n\
+                groups:\n  g: {persistent: true, members: ['a:b']}\n";
+    let found = imported(swap::read(text), &[]);
+    let (mapped, remarks) = entry(&found, "a-b-2");
+    assert!(mapped.contains("aliases = [\"a:b\", \"x\"]") && mapped.contains("pinned = true"), "{mapped}");
+    assert_eq!(
+        remarks,
+        ["4: the id `a:b` cannot stand in the catalog: it is `a-b-2` here, and answers to `a:b` as an alias"]
+    );
+    let (mapped, remarks) = entry(&found, "all--");
+    assert!(!mapped.contains("aliases"), "a star stands for other names: {mapped}");
+    assert!(remarks[0].contains("nor as an alias"), "{remarks:#?}");
+    let files: Vec<_> = found.drafts.iter().map(Draft::file_name).collect();
+    assert_eq!(files, ["a-b.toml", "a-b-2.toml", "a-b-3.toml", "all--.toml"].map(str::to_owned));
+    let read = |draft: &Draft| parse_model(Source { file: "f", text: &draft.text("f") }, &|_| None).expect("right");
+    let models = found.drafts.iter().map(read).collect();
+    let catalog = Catalog::new(shipped().0, models).expect("all of them together are a catalog");
+    assert_eq!(catalog.resolve("a:b").expect("one").id.as_str(), "a-b-2");
 }
 
 #[test]
