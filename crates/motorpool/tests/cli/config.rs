@@ -175,7 +175,7 @@ fn entries_are_imported_shown_and_written_only_where_nothing_is() {
         "models:\n  a:\n    cmd: llama-server -m /m/a.gguf --port 1\n  b:\n    cmd: docker run x\n",
     );
     let import = |args: &[&str]| home.motorpool(&[&["config", "import", "swap.yaml"], args].concat());
-    let printed = predicate::str::contains("id = \"a\"\nsource = { file = \"/m/a.gguf\" }\n");
+    let printed = predicate::str::contains("id = \"a\"\nidle_ttl = \"0s\"\nsource = { file = \"/m/a.gguf\" }\n");
     let left = predicate::str::contains("swap.yaml:3: a: `--port 1` is not taken over")
         .and(predicate::str::contains("error: `b`: no entry could be made"));
     import(&[]).assert().code(12).stdout(printed).stderr(left);

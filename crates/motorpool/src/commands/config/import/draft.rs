@@ -1,5 +1,6 @@
 //! [`Draft`]: an entry of the catalog that is being made, with what could not be taken over.
 use super::Remark;
+use motorpool_catalog::duration_from_text;
 use toml::Value;
 
 /// An entry to be.
@@ -19,6 +20,8 @@ pub(super) struct Draft {
     pub(super) remarks: Vec<Remark>,
     /// Files that are named by where they come from.
     pub(super) wishes: Wishes,
+    /// Without a request for so many seconds it stops; never, when nothing says.
+    pub(super) idle_after: Option<u64>,
     /// A number, where the file of another entry would have the same name.
     pub(super) twin: Option<u32>,
 }
@@ -78,6 +81,18 @@ impl Draft {
         self.set(key, items);
     }
 
+    /// It stops without a request for so many seconds; of several the fewest count, and none is never.
+    pub(super) fn idle(&mut self, seconds: u64) {
+        let known = self.idle_after.into_iter().chain([seconds].into_iter().filter(|n| *n > 0));
+        self.idle_after = known.min();
+    }
+
+    /// As the catalog has it. Longer than that allows is never, too.
+    fn idle_ttl(&self) -> String {
+        let seconds = self.idle_after.filter(|n| duration_from_text(&format!("{n}s")).is_ok());
+        format!("{}s", seconds.unwrap_or(0))
+    }
+
     /// The name of the file that it goes to.
     pub(super) fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
@@ -101,6 +116,7 @@ impl Draft {
             add("engine", &self.engine.clone().into());
         }
         self.keys.iter().for_each(|(key, value)| add(key, &value.0));
+        add("idle_ttl", &self.idle_ttl().into());
         if !self.extra_args.is_empty() {
             add("extra_args", &self.extra_args.clone().into());
         }

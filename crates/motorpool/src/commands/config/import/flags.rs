@@ -98,6 +98,7 @@ fn with_value((draft, seen): (&mut Draft, &mut Seen), flag: &Flag, value: &str) 
         ("-dev" | "--device", None) => draft.set("devices", list(value)),
         ("-cram" | "--cache-ram", Some(n @ 0..)) => draft.set("prompt_cache", format!("{n}MiB")),
         ("-ctxcp" | "--ctx-checkpoints" | "--swa-checkpoints", Some(n @ 0..=32)) => draft.set("checkpoints", n),
+        ("--sleep-idle-seconds", Some(n)) => draft.idle(u64::try_from(n).unwrap_or(0)),
         ("-mm" | "--mmproj", _) => draft.set("projector", file(value)),
         // Of these two llama-server takes all that it is given; of others the last.
         ("--lora", _) => draft.add("adapters", value.split(',').map(file)),

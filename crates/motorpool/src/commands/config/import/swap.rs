@@ -13,6 +13,13 @@ use toml::Value;
 /// Macros by name, with what they stand for.
 type Macros = BTreeMap<String, String>;
 
+/// What is said for all models.
+struct Common {
+    macros: Macros,
+    /// Seconds without a request after which those stop that do not say; zero: never.
+    idle: u64,
+}
+
 /// Longest text that macros may make, and most of them that are replaced in one: they can double or name each other.
 const LONGEST: usize = 1 << 16;
 
@@ -31,13 +38,15 @@ pub(super) fn read(text: &str) -> Result<Found, Remark> {
         return Err(Remark::new(1, "no configuration of llama-swap: there are no `models`"));
     }
     let mut found = Found::default();
-    let macros = macros_of(member(top, "macros"), &Macros::new());
+    let idle = member(top, "globalTTL").and_then(seconds).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let common = Common { macros: macros_of(member(top, "macros"), &Macros::new()), idle };
     for (name, model) in members(member(top, "models")) {
-        found.drafts.push(draft(name, model, &macros));
+        found.drafts.push(draft(name, model, &common));
     }
     for (name, node) in members(Some(top)) {
         match name.as_str() {
             "models" | "macros" => {}
+            "globalTTL" if seconds(node).is_some_and(|n| n >= 0) => {}
             "groups" => members(Some(node)).iter().for_each(|(name, group)| join(&mut found, name, group)),
             "hooks" => preload(&mut found, node),
             other => {
@@ -72,7 +81,7 @@ fn why_not(key: &str) -> &'static str {
         "healthCheckTimeout" => "`cap` and `stall` of [load] in motorpool.toml say how long a load may take",
         "logLevel" => "`level` of [log] in motorpool.toml says it",
         "startPort" => "engines get sockets of their own",
-        "globalTTL" => "`idle_ttl` of each entry says it",
+        "globalTTL" => "it is no number of seconds",
         "apiKeys" => "`motorpool key new NAME --own` takes a key as it is, from standard input",
         "matrix" => "which models are there together follows from their memory, `pinned` and `priority`",
         "peers" => "[[external]] of motorpool.toml names servers of others",
@@ -80,17 +89,16 @@ fn why_not(key: &str) -> &'static str {
     }
 }
 
-fn draft(id: String, node: &MarkedYaml<'_>, global: &Macros) -> Draft {
+fn draft(id: String, node: &MarkedYaml<'_>, common: &Common) -> Draft {
     let mut draft = Draft { id: id.clone(), line: line(node), ..Draft::default() };
-    let mut macros = global.clone();
+    let mut macros = common.macros.clone();
     macros.extend([("MODEL_ID".to_owned(), id), ("PORT".to_owned(), "PORT".to_owned())]);
     let macros = macros_of(member(node, "macros"), &macros);
     for (key, value) in members(Some(node)) {
         match key.as_str() {
             "cmd" => command(&mut draft, value, &macros),
-            "macros" => {}
+            "macros" | "ttl" => {}
             "aliases" => draft.aliases.extend(texts(value)),
-            "ttl" => time_to_live(&mut draft, value),
             "filters" => filters(&mut draft, value, &macros),
             "name" | "description" => draft.leave(line(value), &key, "`tags` are words for whoever chooses"),
             "proxy" | "checkEndpoint" | "cmdStop" => {
@@ -107,6 +115,7 @@ fn draft(id: String, node: &MarkedYaml<'_>, global: &Macros) -> Draft {
             other => draft.leave(line(value), other, "it has no counterpart here"),
         }
     }
+    time_to_live(&mut draft, member(node, "ttl"), common.idle);
     draft
 }
 
@@ -134,13 +143,18 @@ fn command(draft: &mut Draft, node: &MarkedYaml<'_>, macros: &Macros) {
     flags::take(draft, flags::flags_of(&words[1..]), &manifest);
 }
 
-fn time_to_live(draft: &mut Draft, node: &MarkedYaml<'_>) {
-    match text_of(node).and_then(|text| text.parse::<i64>().ok()) {
-        Some(seconds @ 0..) => draft.set("idle_ttl", format!("{seconds}s")),
-        // As all models do.
-        Some(_) => {}
-        None => draft.leave(line(node), "ttl", "it is no number of seconds"),
+/// Zero is never, and so is what nobody says; below zero, and not there at all, is what holds for all.
+fn time_to_live(draft: &mut Draft, node: Option<&MarkedYaml<'_>>, for_all: u64) {
+    let said = node.map(|node| (node, seconds(node)));
+    if let Some((node, None)) = said {
+        draft.leave(line(node), "ttl", "it is no number of seconds");
     }
+    let own = said.and_then(|(_, seconds)| u64::try_from(seconds?).ok());
+    draft.idle(own.unwrap_or(for_all));
+}
+
+fn seconds(node: &MarkedYaml<'_>) -> Option<i64> {
+    text_of(node)?.parse().ok()
 }
 
 fn filters(draft: &mut Draft, node: &MarkedYaml<'_>, macros: &Macros) {

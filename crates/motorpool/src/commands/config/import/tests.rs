@@ -53,7 +53,7 @@ fn models_of_llama_swap_become_entries_and_what_has_no_place_is_said_with_its_li
     assert_eq!(
         text,
         "id = \"qwen3\"\naliases = [\"coder\", \"gpt-4o-mini\"]\ngpu_layers = 99\nslots = 2\ncontext = 8192\nkv_type = \"q8_0\"\n\
-         idle_ttl = \"60s\"\nparameters = { set = { top_k = 20 }, strip = [\"temperature\", \"top_p\"] }\nhome = true\n\
+         parameters = { set = { top_k = 20 }, strip = [\"temperature\", \"top_p\"] }\nhome = true\nidle_ttl = \"60s\"\n\
          extra_args = [\"--temp\", \"0.7\", \"--jinja\"]\nsource = { file = \"${HOME}/models/qwen3.gguf\" }"
     );
     assert!(
@@ -67,7 +67,9 @@ fn models_of_llama_swap_become_entries_and_what_has_no_place_is_said_with_its_li
 
     let (text, remarks) = entry(&found, "embed");
     assert!(
-        text.contains("capabilities = [\"embeddings\"]\npinned = true\nextra_args = [\"--pooling\", \"mean\"]"),
+        text.contains(
+            "capabilities = [\"embeddings\"]\npinned = true\nidle_ttl = \"0s\"\nextra_args = [\"--pooling\", \"mean\"]"
+        ),
         "{text}"
     );
     assert!(remarks.iter().any(|r| r.starts_with("27: `-ub 8192`")), "{remarks:#?}");
@@ -88,7 +90,7 @@ fn presets_of_a_router_become_entries_and_sections_win_over_what_is_for_all() {
     let (text, remarks) = entry(&found, "small");
     assert_eq!(
         text,
-        "id = \"small\"\nhome = true\ngpu_layers = 99\nprojector = { file = \"/m/p.gguf\" }\ncontext = \"max\"\nextra_args = [\"--jinja\"]\n\
+        "id = \"small\"\nhome = true\ngpu_layers = 99\nprojector = { file = \"/m/p.gguf\" }\ncontext = \"max\"\nidle_ttl = \"0s\"\nextra_args = [\"--jinja\"]\n\
          source = { file = \"/m/small.gguf\" }"
     );
     assert_eq!(
@@ -131,7 +133,7 @@ fn flags_that_are_given_again_add_to_their_list() {
     assert_eq!(
         text,
         "id = \"m\"\nadapters = [{ file = \"/a.gguf\" }, { file = \"/b.gguf\" }, { file = \"/c.gguf\" }]\n\
-         cpu_tensors = [\"exps\", \"up\"]\ncontext = 512\nsource = { file = \"/m\" }"
+         cpu_tensors = [\"exps\", \"up\"]\ncontext = 512\nidle_ttl = \"0s\"\nsource = { file = \"/m\" }"
     );
     assert!(remarks.is_empty(), "{remarks:#?}");
 }
@@ -245,6 +247,46 @@ fn an_id_that_cannot_stand_in_the_catalog_is_written_otherwise_and_stays_a_name(
     let models = found.drafts.iter().map(read).collect();
     let catalog = Catalog::new(shipped().0, models).expect("all of them together are a catalog");
     assert_eq!(catalog.resolve("a:b").expect("one").id.as_str(), "a-b-2");
+}
+
+#[test]
+fn a_model_that_is_never_unloaded_there_is_never_unloaded_here() {
+    use std::time::Duration;
+    let ttl_of = |global: &str, model: &str, args: &str| {
+        let text = format!("{global}\nmodels:\n  m:\n    cmd: llama-server -m /m.gguf {args}\n    {model}\n");
+        let found = swap::read(&text).expect("read");
+        assert!(found.remarks.is_empty() && found.drafts[0].remarks.is_empty(), "{found:#?}");
+        let text = found.drafts[0].text("f");
+        parse_model(Source { file: "f", text: &text }, &|_| None).expect("right").idle_ttl
+    };
+    for (global, model, args, seconds) in [
+        ("", "", "", 0),
+        ("", "ttl: 0", "", 0),
+        ("", "ttl: -1", "", 0),
+        ("globalTTL: 0", "", "", 0),
+        ("globalTTL: 300", "", "", 300),
+        ("globalTTL: 300", "ttl: -1", "", 300),
+        ("globalTTL: 300", "ttl: 0", "", 0),
+        ("globalTTL: 300", "ttl: 60", "", 60),
+        ("", "ttl: 99999999999", "", 0),
+        ("", "", "--sleep-idle-seconds -1", 0),
+        ("", "", "--sleep-idle-seconds 90", 90),
+        ("", "ttl: 60", "--sleep-idle-seconds 90", 60),
+    ] {
+        assert_eq!(ttl_of(global, model, args), Duration::from_secs(seconds), "{global} {model} {args}");
+    }
+    let found =
+        preset::read("[*]\nsleep-idle-seconds = 90\n[m]\nmodel = /m\n[n]\nmodel = /n\nsleep-idle-seconds = -1\n");
+    let found = found.expect("read");
+    assert!(
+        found.drafts[0].text("f").contains("idle_ttl = \"90s\"")
+            && found.drafts[1].text("f").contains("idle_ttl = \"0s\"")
+    );
+    let found = swap::read("globalTTL: soon\nmodels:\n  m: {cmd: llama-server -m /m, ttl: later}\n").expect("read");
+    assert!(
+        found.remarks[0].text.contains("no number of seconds")
+            && found.drafts[0].remarks[0].text.contains("no number of seconds")
+    );
 }
 
 #[test]
