@@ -156,6 +156,11 @@ impl Settings {
         Ok(again)
     }
 
+    /// The configuration file, or where it would lie.
+    pub(crate) fn file_or_its_place(&self) -> PathBuf {
+        self.file.clone().unwrap_or_else(|| self.beside.join(FILE))
+    }
+
     /// Nothing that we are from is ignored now.
     fn still(&self, files: &Files) -> Result<(), SettingsError> {
         match files.ignored.iter().find(|(path, _)| self.read.contains(path)) {

@@ -1,11 +1,13 @@
 //! [`Watching`]: the folders whose files count, watched when the operator wants it (`server.watch`).
 //!
 //! Folders and not files: editors put a new file in the place of the old one. Many edits within a moment are one change.
+mod points;
+
 use crate::settings::Settings;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use points::Points;
 use std::{
     fmt,
-    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -22,7 +24,7 @@ const AT_MOST: Duration = Duration::from_secs(2);
 /// What is watched, if anything.
 #[derive(Default)]
 pub(crate) struct Watching {
-    watcher: Mutex<Option<RecommendedWatcher>>,
+    watcher: Mutex<Option<(Points, RecommendedWatcher)>>,
     news: Arc<Notify>,
 }
 
@@ -33,18 +35,24 @@ impl fmt::Debug for Watching {
 }
 
 impl Watching {
-    /// From now on what `settings` say is watched.
+    /// From now on what `settings` say is watched. What leads there may be another than before: it counts as changed.
     pub(crate) fn follow(&self, settings: &Settings) {
-        let wanted = settings.config.server.watch.then(|| folders(&settings.beside));
-        let watcher = wanted.and_then(|folders| self.watch(&folders));
-        *self.watcher.lock().unwrap_or_else(PoisonError::into_inner) = watcher;
+        let points = || Points::of(&settings.file_or_its_place(), &settings.beside);
+        let watched = settings.config.server.watch.then(points).and_then(|points| self.watch(points));
+        let mut before = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some((before, _)), Some((now, _))) = (&*before, &watched)
+            && before != now
+        {
+            self.news.notify_one();
+        }
+        *before = watched;
     }
 
-    fn watch(&self, folders: &[PathBuf]) -> Option<RecommendedWatcher> {
-        let news = Arc::clone(&self.news);
+    fn watch(&self, points: Points) -> Option<(Points, RecommendedWatcher)> {
+        let (news, of) = (Arc::clone(&self.news), points.clone());
         let heard = move |event: notify::Result<Event>| {
             // Something that was missed may have been of ours.
-            if event.map_or(true, |event| is_news(&event)) {
+            if event.map_or(true, |event| is_news(&of, &event)) {
                 news.notify_one();
             }
         };
@@ -55,12 +63,12 @@ impl Watching {
                 return None;
             }
         };
-        for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        for folder in points.to_watch().into_iter().filter(|folder| folder.is_dir()) {
             if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
                 tracing::warn!(%error, folder = %folder.display(), "cannot be watched; `motorpool reload` reads it");
             }
         }
-        Some(watcher)
+        Some((points, watcher))
     }
 
     /// When files have changed and nothing more has for a moment.
@@ -72,53 +80,114 @@ impl Watching {
     }
 }
 
-/// The configuration's own folder, and those beside it.
-fn folders(beside: &Path) -> [PathBuf; 3] {
-    [beside.to_owned(), beside.join("engines"), beside.join("catalog")]
-}
-
-/// Whether what happened may be one of our files, a folder for them, or a link that leads to them: where files are put
-/// into a container, one link is changed for all. Whoever missed something may have missed that.
-fn is_news(event: &Event) -> bool {
-    let is_ours = |path: &PathBuf| {
-        path.extension().is_some_and(|extension| extension == "toml")
-            || path.ends_with("engines")
-            || path.ends_with("catalog")
-            || path.is_symlink()
-    };
-    event.need_rescan() || !matches!(event.kind, EventKind::Access(_)) && event.paths.iter().any(is_ours)
+/// Whether what happened counts. Whoever missed something may have missed that.
+fn is_news(points: &Points, event: &Event) -> bool {
+    let counts = !matches!(event.kind, EventKind::Access(_)) && event.paths.iter().any(|path| points.has(path));
+    event.need_rescan() || counts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use notify::event::{AccessKind, CreateKind, Flag, ModifyKind, RenameMode};
+    use crate::dirs::Dirs;
+    use notify::event::{AccessKind, CreateKind, Flag, ModifyKind};
+    use std::{
+        fs,
+        os::unix::fs::symlink,
+        path::{Path, PathBuf},
+    };
+
+    /// A bound on a watcher that says nothing, not a measurement.
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     #[test]
     fn reading_a_file_and_files_of_others_are_no_news() {
+        let points = Points::of(Path::new("/no-such/c/m.conf"), Path::new("/no-such/c"));
         let event = |kind, path: &str| Event::new(kind).add_path(path.into());
-        let written = EventKind::Modify(ModifyKind::Any);
+        let folder = EventKind::Create(CreateKind::Folder);
         for (kind, path, expected) in [
-            (written, "/c/motorpool.toml", true),
-            (written, "/c/catalog/a.toml", true),
-            (EventKind::Create(CreateKind::Folder), "/c/catalog", true),
-            (EventKind::Access(AccessKind::Any), "/c/motorpool.toml", false),
-            (written, "/c/motorpool.toml.swp", false),
-            (written, "/c/notes", false),
+            (folder, "/no-such", true),
+            (EventKind::Modify(ModifyKind::Any), "/no-such", true),
+            (EventKind::Access(AccessKind::Any), "/no-such", false),
+            (folder, "/others", false),
         ] {
-            assert_eq!(is_news(&event(kind, path)), expected, "{kind:?} {path}");
+            assert_eq!(is_news(&points, &event(kind, path)), expected, "{kind:?} {path}");
+        }
+        assert!(is_news(&points, &Event::new(EventKind::Other).set_flag(Flag::Rescan)));
+    }
+
+    /// What is watched for `--config <config>`.
+    struct Watched {
+        watching: Watching,
+        config: PathBuf,
+    }
+
+    impl Watched {
+        fn new(config: PathBuf) -> Self {
+            let watched = Self { watching: Watching::default(), config };
+            watched.follow();
+            watched
+        }
+
+        /// As a reload does.
+        fn follow(&self) {
+            let dirs = Dirs { data: "/d".into(), state: "/s".into(), run: "/r".into(), config: "/c".into() };
+            self.watching.follow(&Settings::load(&dirs, Some(&self.config)).expect("right"));
+        }
+
+        async fn is_told(&self, why: &str) {
+            assert!(timeout(PATIENCE, self.watching.changed()).await.is_ok(), "nobody is told: {why}");
+            let points = || self.watching.watcher.lock().expect("no panic").as_ref().map(|(points, _)| points.clone());
+            let before = points();
+            self.follow();
+            // What leads there is another: that is told by itself, and is not what comes next.
+            if points() != before {
+                assert!(timeout(PATIENCE, self.watching.changed()).await.is_ok(), "it is read again: {why}");
+            }
         }
     }
 
-    #[test]
-    fn a_link_that_is_changed_for_all_files_and_events_that_were_lost_are_news() {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        let link = folder.path().join("..data");
-        let swapped = Event::new(EventKind::Modify(ModifyKind::Name(RenameMode::To))).add_path(link.clone());
-        assert!(!is_news(&swapped));
-        std::os::unix::fs::symlink("..2026", link).expect("made");
-        assert!(is_news(&swapped));
-        assert!(is_news(&Event::new(EventKind::Other).set_flag(Flag::Rescan)));
+    const TEXT: &str = "[server]\nwatch = true\n";
+
+    #[tokio::test]
+    async fn a_configuration_is_watched_whatever_its_name() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let config = top.path().join("pool.conf");
+        fs::write(&config, TEXT).expect("written");
+        let watched = Watched::new(config.clone());
+        fs::write(&config, format!("{TEXT}\n")).expect("ours");
+        watched.is_told("written in place").await;
+        fs::write(top.path().join("new"), TEXT).expect("written");
+        fs::rename(top.path().join("new"), &config).expect("ours");
+        watched.is_told("put in its place").await;
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_led_elsewhere_and_a_change_at_its_end_are_heard() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| top.path().join(name);
+        for folder in ["c/..1", "c/..2", "store/1", "store/2"] {
+            fs::create_dir_all(path(folder)).expect("made");
+            fs::write(path(folder).join("config"), TEXT).expect("written");
+        }
+        let lead = |to: &Path, link: &str| {
+            symlink(to, path("link")).expect("made");
+            fs::rename(path("link"), path(link)).expect("ours");
+        };
+        // As files are put into a container.
+        lead(Path::new("..1"), "c/..data");
+        lead(Path::new("..data/config"), "c/config");
+        let watched = Watched::new(path("c/config"));
+        lead(Path::new("..2"), "c/..data");
+        watched.is_told("the link for all is another").await;
+        fs::write(path("c/..2/config"), format!("{TEXT}\n")).expect("ours");
+        watched.is_told("what the other leads to was written").await;
+        // As a system is put together from a store: the link that changes lies in another folder.
+        lead(&path("store/1"), "store/now");
+        lead(&path("store/now/config"), "c/config");
+        watched.is_told("it leads to a store").await;
+        lead(&path("store/2"), "store/now");
+        watched.is_told("a link far away is another").await;
     }
 
     #[tokio::test(start_paused = true)]
