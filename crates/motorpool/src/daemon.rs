@@ -26,7 +26,7 @@ use crate::{
         pull::{Wanted, pull_apart},
         store::{Presence, Store},
     },
-    reload::{Reloader, Told},
+    reload::{Ending, Reloader, Told},
     settings::{self, Settings},
     systemd::{self, Notifier},
     terms::pool_config,
@@ -326,8 +326,8 @@ impl Daemon {
         // The doors stay open until everything has ended: whoever asks hears that we are leaving, and operators see it.
         self.watch.abort();
         self.reloader.close().await;
-        self.notifier.stopping().await;
-        let grace = self.reloader.grace();
+        let Ending { grace, whole } = self.reloader.ending();
+        self.notifier.stopping(whole).await;
         tracing::info!("stopping: running requests have {} s", grace.as_secs());
         let in_order = async {
             let quiet = async { tokio::join!(self.handle.retire(), self.externals.quiet()) };

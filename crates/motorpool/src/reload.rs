@@ -23,7 +23,7 @@ use crate::{
     watching::Watching,
 };
 use motorpool::servers::Servers;
-use motorpool_catalog::{ConfigError, Difference, Fault, Kind, Outcome, Report, Row, Said};
+use motorpool_catalog::{Config, ConfigError, Difference, Fault, Kind, Outcome, Report, Row, Said};
 use motorpool_gateway::{Handover, NotReloaded, Reloads};
 use motorpool_pool::{Host, Reload, Reloaded};
 use motorpool_supervisor::{LocalServers, PoolHandle, Surveys};
@@ -51,6 +51,9 @@ pub(crate) struct Told {
 /// A driver that hangs is not waited for by whoever has the files read again.
 const SURVEYED_WITHIN: Duration = Duration::from_secs(10);
 
+/// When every engine has ended: the last bytes, records, servers of others.
+const LAST_WITHIN: Duration = Duration::from_secs(10);
+
 /// Has the files read again.
 #[derive(Debug)]
 pub(crate) struct Reloader {
@@ -65,8 +68,25 @@ pub(crate) struct Reloader {
     surveys: Surveys,
     externals: Arc<Servers>,
     local: LocalServers,
-    grace: watch::Sender<Duration>,
+    ending: watch::Sender<Ending>,
     watching: Watching,
+}
+
+/// How long we may take to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    /// Running requests may go on for so long.
+    pub(crate) grace: Duration,
+    /// The end of everything takes so long at most.
+    pub(crate) whole: Duration,
+}
+
+impl Ending {
+    fn of(config: &Config) -> Self {
+        let (grace, stop) = (config.shutdown.grace, &config.stop);
+        // What engines hold of sessions is written first, for as long as a polite stop may take.
+        Self { grace, whole: grace + 2 * stop.polite + stop.kill + LAST_WITHIN }
+    }
 }
 
 /// What a reload did.
@@ -121,15 +141,15 @@ impl Reloader {
         let Told { handle, requests, log, says, surveys, externals, local } = told;
         let watching = Watching::default();
         watching.follow(&settings);
-        let grace = watch::Sender::new(settings.config.shutdown.grace);
+        let ending = watch::Sender::new(Ending::of(&settings.config));
         let requests = Mutex::new(Some(requests));
         let (dirs, settings) = (dirs.clone(), Mutex::new(settings));
-        Arc::new(Self { dirs, handle, requests, settings, log, says, surveys, externals, local, grace, watching })
+        Arc::new(Self { dirs, handle, requests, settings, log, says, surveys, externals, local, ending, watching })
     }
 
-    /// How long running requests may go on when we end.
-    pub(crate) fn grace(&self) -> Duration {
-        *self.grace.borrow()
+    /// How long we may take to end, as the files say now.
+    pub(crate) fn ending(&self) -> Ending {
+        *self.ending.borrow()
     }
 
     /// For requests that ask for it. They do not keep us.
@@ -220,7 +240,7 @@ impl Reloader {
                 return Err(NotDone::Stopping);
             };
             self.log.say_from(new.config.log.level);
-            self.grace.send_replace(new.config.shutdown.grace);
+            self.ending.send_replace(Ending::of(&new.config));
             draining = going;
         }
         // Keys of servers lie in files and variables, too: they are others though nothing else is.

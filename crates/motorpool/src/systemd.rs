@@ -6,6 +6,8 @@
 //! WATCHDOG=1 ─ at half of WATCHDOG_USEC, only while the one loop turns: a loop that hangs gets us restarted
 //! RELOADING=1, MONOTONIC_USEC= ─ files are read again; READY=1 when that is done, or came to nothing
 //! STOPPING=1 ─ no new work is taken
+//! EXTEND_TIMEOUT_USEC= ─ with it and from then on, while the one loop turns and the end is within what the configuration
+//!                        allows: a grace that is longer than TimeoutStopSec= is not cut; a loop that hangs is
 //! ```
 //!
 //! Without `NOTIFY_SOCKET` nothing is told. What is ours of systemd's variables reaches no child: [`is_for_us`].
@@ -35,6 +37,7 @@ use std::{
 };
 use tokio::{
     net::{TcpListener, UnixListener},
+    sync::watch,
     task::{AbortHandle, spawn_blocking},
     time::{Instant, MissedTickBehavior, interval},
 };
@@ -43,6 +46,10 @@ use tokio::{
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// Nothing tells when the past is settled.
 const SETTLED_EVERY: Duration = Duration::from_millis(20);
+/// While we end we are left alone for so long from each time that we say so.
+const EXTENDED_BY: Duration = Duration::from_secs(30);
+/// Several of them may be late.
+const EXTENDED_EVERY: Duration = Duration::from_secs(5);
 /// The status is text for people.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
@@ -141,6 +148,8 @@ enum News {
     Status(String),
     Watchdog,
     Stopping,
+    /// We are not to be ended for so long.
+    Extend(Duration),
 }
 
 impl News {
@@ -152,13 +161,21 @@ impl News {
             Self::Status(text) => NotifyState::Status(text),
             Self::Watchdog => NotifyState::Watchdog,
             Self::Stopping => NotifyState::Stopping,
+            Self::Extend(by) => NotifyState::ExtendTimeoutUsec(u32::try_from(by.as_micros()).unwrap_or(u32::MAX)),
         }
     }
 }
 
 /// Who tells systemd how we are, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Notifier(Option<AbortHandle>);
+pub(crate) struct Notifier(Option<Telling>);
+
+#[derive(Debug)]
+struct Telling {
+    task: AbortHandle,
+    /// When we have ended at the latest, once we end.
+    ends_by: watch::Sender<Option<Instant>>,
+}
 
 impl Notifier {
     /// Begins to tell, if somebody listens.
@@ -167,14 +184,19 @@ impl Notifier {
             return Self(None);
         }
         let watchdog = sd_notify::watchdog_enabled().map(|within| within / 2).filter(|every| !every.is_zero());
-        let telling = tokio::spawn(tell(handle.clone(), addresses.join(", "), watchdog));
-        Self(Some(telling.abort_handle()))
+        let (ends_by, hears) = watch::channel(None);
+        let telling = tokio::spawn(tell(handle.clone(), addresses.join(", "), (watchdog, hears)));
+        Self(Some(Telling { task: telling.abort_handle(), ends_by }))
     }
 
-    /// No new work is taken; the watchdog goes on.
-    pub(crate) async fn stopping(&self) {
-        if self.0.is_some() {
-            say(vec![News::Stopping, News::Status("stopping".into())]).await;
+    /// No new work is taken, and everything has ended after `whole` at the latest; the watchdog goes on.
+    pub(crate) async fn stopping(&self, whole: Duration) {
+        if let Some(telling) = &self.0 {
+            let now = Instant::now();
+            let ends_by = now + whole;
+            let news = [News::Stopping, News::Status("stopping".into())];
+            say(news.into_iter().chain(extension(now, ends_by).map(News::Extend)).collect()).await;
+            telling.ends_by.send_replace(Some(ends_by));
         }
     }
 }
@@ -193,24 +215,42 @@ pub(crate) async fn ready_again() {
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        self.0.iter().for_each(AbortHandle::abort);
+        self.0.iter().for_each(|telling| telling.task.abort());
     }
 }
 
-async fn tell(handle: PoolHandle, addresses: String, watchdog: Option<Duration>) {
+/// For how long we are to be left alone; `None` when we should have ended.
+fn extension(now: Instant, ends_by: Instant) -> Option<Duration> {
+    Some(ends_by.duration_since(now).min(EXTENDED_BY)).filter(|by| !by.is_zero())
+}
+
+async fn tell(
+    handle: PoolHandle,
+    addresses: String,
+    (watchdog, ends_by): (Option<Duration>, watch::Receiver<Option<Instant>>),
+) {
     while !handle.is_settled() {
         tokio::time::sleep(SETTLED_EVERY).await;
     }
     let mut told = status(&handle.snapshot(), &addresses);
     say(vec![News::Ready, News::Status(told.clone())]).await;
     let every = watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY);
-    let (mut ticks, mut told_at) = (interval(every), Instant::now());
+    let (mut ticks, mut told_at, mut extended_at) = (interval(every), Instant::now(), None::<Instant>);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let mut news = Vec::new();
         if watchdog.is_some() && handle.is_turning() {
             news.push(News::Watchdog);
+        }
+        let (now, ends_by) = (Instant::now(), *ends_by.borrow());
+        let is_due = extended_at.is_none_or(|at| now.duration_since(at) >= EXTENDED_EVERY);
+        if let Some(by) = ends_by.and_then(|ends_by| extension(now, ends_by))
+            && is_due
+            && handle.is_turning()
+        {
+            extended_at = Some(now);
+            news.push(News::Extend(by));
         }
         let snapshot = handle.snapshot();
         let now = status(&snapshot, &addresses);
@@ -312,6 +352,17 @@ mod tests {
         let failure = Failure::from(take(Listen::Unix("/s.sock".into())).expect_err("nothing says which"));
         assert_eq!(failure.exit, Exit::Config);
         assert!(failure.cure.contains(&format!("https://{address}")), "{failure:?}");
+    }
+
+    #[test]
+    fn we_are_left_alone_for_a_while_at_a_time_and_not_after_we_should_have_ended() {
+        let now = Instant::now();
+        let after = |secs| now + Duration::from_secs(secs);
+        assert_eq!(extension(now, after(3600)), Some(EXTENDED_BY));
+        assert_eq!(extension(after(3590), after(3600)), Some(Duration::from_secs(10)));
+        assert_eq!((extension(after(3600), after(3600)), extension(after(3601), after(3600))), (None, None));
+        let news = News::Extend(EXTENDED_BY).as_state().to_string();
+        assert_eq!(news, "EXTEND_TIMEOUT_USEC=30000000");
     }
 
     #[test]

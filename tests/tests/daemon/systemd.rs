@@ -1,5 +1,5 @@
 //! What systemd is told, and the sockets that it passes, with a socket of the test's own in its place.
-use crate::support::assert_serves;
+use crate::support::{assert_serves, gate, pausing, stream_until};
 use motorpool_testkit::{Behaviour, Client};
 use motorpool_tests::e2e::{
     House,
@@ -109,6 +109,29 @@ async fn it_is_told_when_we_serve_how_we_are_and_that_we_stop_and_engines_know_n
         daemon.stop().await;
         manager.until("STOPPING=1").await;
     }
+}
+
+#[tokio::test]
+async fn a_grace_that_is_longer_than_systemd_waits_is_asked_for_as_long_as_it_lasts() {
+    let mut house = House::new();
+    let manager = Manager::at_path(&mut house);
+    house.set("shutdown.grace", "10m");
+    let go_on = gate(&house, "go-on");
+    house.fake("a", &pausing(20, 10, &go_on));
+    let mut daemon = house.start().await;
+    let (stream, _) = stream_until(&daemon, ("a", "hello"), 9).await;
+    daemon.signal(Signal::SIGTERM);
+    let told = manager.until("STOPPING=1").await.pop().expect("told");
+    assert!(told.lines().any(|line| line == "EXTEND_TIMEOUT_USEC=30000000"), "{told}");
+    // It would run out before the grace does: it is asked for again, and again.
+    for _ in 0..2 {
+        let told = manager.until("EXTEND_TIMEOUT_USEC=30000000").await;
+        assert!(told.iter().all(|told| !told.contains("STOPPING=1")), "{told:?}");
+    }
+    go_on.open().expect("opened");
+    assert!(Said::read(&stream.whole().await.expect("its end").text()).is_done);
+    assert_eq!(daemon.ended().await.code(), Some(0), "{}", daemon.log());
+    processes::assert_none(&house);
 }
 
 #[tokio::test]
