@@ -1,5 +1,5 @@
 //! Output becomes lines, and the last of them are remembered.
-use crate::redact::is_safe_cut;
+use crate::redact::safe_cut;
 use std::collections::VecDeque;
 
 /// A longer line is cut here, so that one without end takes no memory.
@@ -46,7 +46,7 @@ impl Lines {
         let continues = byte & 0b1100_0000 == 0b1000_0000;
         if self.partial.len() >= MAX_LINE && (!continues || self.partial.len() >= MAX_LINE + 4) {
             let end = self.partial.len();
-            let cut = (end - LOOK_BACK..=end).rev().find(|at| is_safe_cut(&self.partial[..*at])).unwrap_or(end);
+            let cut = safe_cut(&self.partial, end - LOOK_BACK).unwrap_or(end);
             on_line(&self.partial[..cut]);
             self.partial.drain(..cut);
         }

@@ -1,66 +1,26 @@
 //! Secrets do not stay in what an engine prints: their values become [`MASK`] before a line is kept or passed on.
 //!
 //! Boundary: one pass over one line, without a regular expression, for the keeper's sake; what is kept of incidents goes
-//! through it too. A value is what follows `bearer`, `api_key`, `--auth-token`, `password=` and the like, or a token that
-//! says by its first letters what it is (`hf_`, `sk-`). Lines are whole when they come here, however the pipe cut them; one
-//! that is too long was cut beside secrets, unless one of more than 2 KiB is there.
+//! through it too. A value is what a name tells of (`bearer`, `api_key`, `--auth-token`, `password=`, however it is parted and
+//! whatever stands before it), a token that says by its first letters what it is (`hf_`, `sk-`), and the name and password
+//! in an address. Lines are whole when they come here, however the pipe cut them; one that is too long was cut beside
+//! secrets, unless one of more than 2 KiB is there.
+mod scan;
+mod told;
+
+use scan::{Extent, Scan, is_blank, is_quote, list_before};
 use std::borrow::Cow;
 
 /// What stands for a secret.
 const MASK: &[u8] = b"[redacted]";
-/// A shorter value is a word, not a secret: `sk-learn` is none.
-const MIN_TOKEN: usize = 13;
-/// What a value follows, in lower case.
-const LABELS: [(&[u8], Told); 19] = [
-    (b"bearer", Told::Label),
-    (b"api_key", Told::Label),
-    (b"api-key", Told::Label),
-    (b"apikey", Told::Label),
-    (b"api_token", Told::Label),
-    (b"api-token", Told::Label),
-    (b"hf_token", Told::Label),
-    (b"hf-token", Told::Label),
-    (b"auth_token", Told::Label),
-    (b"auth-token", Told::Label),
-    (b"access_token", Told::Label),
-    (b"access-token", Told::Label),
-    (b"private_key", Told::Label),
-    (b"private-key", Told::Label),
-    (b"password", Told::Sign),
-    (b"passwd", Told::Sign),
-    (b"secret", Told::Sign),
-    (b"authorization", Told::Sign),
-    (b"token", Told::SignAndLength),
-];
-/// Schemes of authorization, in lower case: the value comes after.
-const SCHEMES: [&[u8]; 3] = [b"bearer", b"basic", b"token"];
-/// How tokens begin that are known by that.
-const PREFIXES: [&[u8]; 6] = [b"hf_", b"sk-", b"sk_", b"ghp_", b"gho_", b"github_pat_"];
-
-/// When what follows a label is a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
-    /// Whatever stands between.
-    Label,
-    /// After `=` or `:`, and as the value of an option. In a sentence it is a word.
-    Sign,
-    /// The same, when it is long: engines number and show tokens of their own.
-    SignAndLength,
-}
 
 /// The line without its secrets.
 pub(crate) fn redacted(line: &[u8]) -> Cow<'_, [u8]> {
-    let mut kept = Vec::new();
-    let (mut at, mut copied) = (0, 0);
-    while at < line.len() {
-        let begins_word = at == 0 || !is_of_word(line[at - 1]);
-        let Some((from, to)) = begins_word.then(|| secret_at(line, at)).flatten() else {
-            at += 1;
-            continue;
-        };
-        kept.extend_from_slice(&line[copied..from]);
+    let (mut kept, mut copied) = (Vec::new(), 0);
+    for span in Scan::of(line).filter(|span| span.extent != Extent::Awaited) {
+        kept.extend_from_slice(&line[copied..span.from]);
         kept.extend_from_slice(MASK);
-        (at, copied) = (to, to);
+        copied = span.to;
     }
     if copied == 0 {
         return Cow::Borrowed(line);
@@ -69,79 +29,23 @@ pub(crate) fn redacted(line: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(kept)
 }
 
-/// Whether a line that is cut after `before` has no secret, and no label of one, on both sides of the cut.
-pub(crate) fn is_safe_cut(before: &[u8]) -> bool {
-    let is_end = |byte: &u8| !is_of_value(*byte);
-    let word = &before[..before.iter().rposition(|byte| !is_between(*byte)).map_or(0, |at| at + 1)];
-    let ends_in = |label: &[u8]| {
-        let from = word.len().checked_sub(label.len());
-        from.is_some_and(|from| word[from..].eq_ignore_ascii_case(label))
+/// The last place from `least` on where a line that goes on can be cut: no secret, and no name of one, is on both sides.
+pub(crate) fn safe_cut(line: &[u8], least: usize) -> Option<usize> {
+    let (mut most, mut whole) = (line.len(), Vec::new());
+    for span in Scan::of(line) {
+        match span.extent {
+            Extent::Whole => whole.push((span.told_at, span.to)),
+            Extent::Open | Extent::Awaited => most = most.min(span.told_at),
+        }
+    }
+    let parts = |byte: u8| is_blank(byte) || is_quote(byte) || matches!(byte, b',' | b'&');
+    let mut is_safe = |at: &usize| {
+        while whole.pop_if(|(told_at, _)| *told_at >= *at).is_some() {}
+        // The first name in a list may be told of by that.
+        let is_between = parts(line[at - 1]) && list_before(line, *at).is_none();
+        is_between && whole.last().is_none_or(|(_, to)| *to <= *at)
     };
-    let mut labels = LABELS.iter().map(|(label, _)| *label).chain(SCHEMES);
-    before.last().is_some_and(is_end) && !labels.any(ends_in)
-}
-
-/// Where the secret is that the word at `at` is or tells of.
-fn secret_at(line: &[u8], at: usize) -> Option<(usize, usize)> {
-    let rest = &line[at..];
-    if PREFIXES.iter().any(|prefix| rest.starts_with(prefix)) && length_of(rest, is_of_name) >= MIN_TOKEN {
-        return Some((at, at + length_of(rest, is_of_token)));
-    }
-    let begins = |label: &[u8]| rest.get(..label.len()).is_some_and(|word| word.eq_ignore_ascii_case(label));
-    let (label, told) = LABELS.iter().find(|(label, _)| begins(label))?;
-    let after = at + label.len();
-    let mut from = after + length_of(&line[after..], is_between);
-    let between = &line[after..from];
-    // The label is told from the beginning of a longer word by what stands between.
-    if between.is_empty() {
-        return None;
-    }
-    let is_said = between.iter().any(|byte| matches!(byte, b'=' | b':')) || is_option(line, at);
-    let (is_value, least): (fn(u8) -> bool, usize) = match told {
-        Told::Label => (is_of_token, 1),
-        Told::Sign if is_said => (is_of_value, 1),
-        Told::SignAndLength if is_option(line, at) => (is_of_value, 1),
-        Told::SignAndLength if is_said => (is_of_value, MIN_TOKEN),
-        Told::Sign | Told::SignAndLength => return None,
-    };
-    let scheme = &line[from..from + length_of(&line[from..], is_of_word)];
-    if SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
-        from += scheme.len() + length_of(&line[from + scheme.len()..], is_between);
-    }
-    let n = length_of(&line[from..], is_value);
-    (n >= least).then_some((from, from + n))
-}
-
-/// Whether the word at `at` is of an option's name: `--admin-password`.
-fn is_option(line: &[u8], at: usize) -> bool {
-    let n = line[..at].iter().rev().position(|byte| !is_of_name(*byte)).unwrap_or(at);
-    line[at - n..at].starts_with(b"--")
-}
-
-fn length_of(bytes: &[u8], is_so: fn(u8) -> bool) -> usize {
-    bytes.iter().position(|byte| !is_so(*byte)).unwrap_or(bytes.len())
-}
-
-fn is_of_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-}
-
-fn is_of_name(byte: u8) -> bool {
-    is_of_word(byte) || matches!(byte, b'-' | b'_')
-}
-
-fn is_between(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'=' | b':' | b'"' | b'\'')
-}
-
-/// Whatever does not end a value that somebody chose.
-fn is_of_value(byte: u8) -> bool {
-    !matches!(byte, b' ' | b'\t' | b'"' | b'\'' | b',' | b'&')
-}
-
-/// The letters of base 64, of its form for addresses, and of tokens in parts.
-fn is_of_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'+' | b'/' | b'=')
+    (least.max(1)..=most).rev().find(&mut is_safe)
 }
 
 #[cfg(test)]
@@ -170,10 +74,70 @@ mod tests {
             ("--auth-token hush --port 1".into(), "--auth-token [redacted] --port 1"),
             ("--admin-password=hu!sh#1 x".into(), "--admin-password=[redacted] x"),
             ("password: hu%sh".into(), "password: [redacted]"),
-            ("DB_PASSWORD='hu sh'".into(), "DB_PASSWORD='[redacted] sh'"),
+            ("DB_PASSWORD='hu sh'".into(), "DB_PASSWORD='[redacted]'"),
             ("{\"client_secret\":\"hush\"}".into(), "{\"client_secret\":\"[redacted]\"}"),
             ("authorization: Basic aHVzaA==".into(), "authorization: Basic [redacted]"),
             (format!("GITHUB_TOKEN={token}"), "GITHUB_TOKEN=[redacted]"),
+            // Names.
+            ("secret_key=hush".into(), "secret_key=[redacted]"),
+            ("access_key: hush".into(), "access_key: [redacted]"),
+            ("aws_secret_access_key = hu/sh+".into(), "aws_secret_access_key = [redacted]"),
+            ("awsSecretAccessKey=hush PGPASSWORD=hush".into(), "awsSecretAccessKey=[redacted] PGPASSWORD=[redacted]"),
+            ("MYSQL_PWD=hush PWD=/home".into(), "MYSQL_PWD=[redacted] PWD=/home"),
+            (
+                "AccountName=a;AccountKey=hush==;EndpointSuffix=b".into(),
+                "AccountName=a;AccountKey=[redacted];EndpointSuffix=b",
+            ),
+            ("API key: hush".into(), "API key: [redacted]"),
+            ("the session token = hush".into(), "the session token = [redacted]"),
+            ("Cookie: a=hush; b=hush".into(), "Cookie: [redacted]"),
+            ("pushed with glpat-0123456789abcdefghij".into(), "pushed with [redacted]"),
+            // Values.
+            ("api_key=hu!sh@x end".into(), "api_key=[redacted] end"),
+            ("password=a,b&c;d next".into(), "password=[redacted] next"),
+            ("password=a'b\"c".into(), "password=[redacted]"),
+            ("user=u, password=hush, x=1".into(), "user=u, password=[redacted], x=1"),
+            (
+                "Settings(api_key=hush, port=1) (token=0123456789abcdef)".into(),
+                "Settings(api_key=[redacted], port=1) (token=[redacted])",
+            ),
+            ("api_key=None, password=null".into(), "api_key=None, password=null"),
+            ("password='' user=x".into(), "password='' user=x"),
+            ("password: Some(\"hu sh\")".into(), "password: Some(\"[redacted]\")"),
+            ("secret => 'hush'".into(), "secret => '[redacted]'"),
+            // Lists of arguments and of headers.
+            ("['--api-key', 'hu sh', '--port', '1']".into(), "['--api-key', '[redacted]', '--port', '1']"),
+            ("[\"--token\",\"hush\"]".into(), "[\"--token\",\"[redacted]\"]"),
+            ("\"--api-key\" \"hush\" \"--port\" \"1\"".into(), "\"--api-key\" \"[redacted]\" \"--port\" \"1\""),
+            ("['--api-key=hush', 'x']".into(), "['--api-key=[redacted]', 'x']"),
+            (
+                "{'api_key': ['hush', 'shush'], 'n': ['a', 'b']}".into(),
+                "{'api_key': ['[redacted]', '[redacted]'], 'n': ['a', 'b']}",
+            ),
+            (
+                "[(b'authorization', b'Basic aHVzaA=='), (b'accept', b'x')]".into(),
+                "[(b'authorization', b'Basic [redacted]'), (b'accept', b'x')]",
+            ),
+            ("{b'x-api-key': b'hush'}".into(), "{b'x-api-key': b'[redacted]'}"),
+            // JSON, also in JSON.
+            ("{\"api_key\": \"hu\\\"sh\", \"n\": 1}".into(), "{\"api_key\": \"[redacted]\", \"n\": 1}"),
+            (
+                "{\\\"api_key\\\": \\\"hush\\\", \\\"n\\\": 1}".into(),
+                "{\\\"api_key\\\": \\\"[redacted]\\\", \\\"n\\\": 1}",
+            ),
+            // Schemes.
+            (
+                "\"Authorization\": \"Digest username=\\\"u\\\", response=\\\"hush\\\"\", x".into(),
+                "\"Authorization\": \"Digest [redacted]\", x",
+            ),
+            (
+                "Proxy-Authorization: AWS4-HMAC-SHA256 Credential=hush, Signature=hush".into(),
+                "Proxy-Authorization: AWS4-HMAC-SHA256 [redacted]",
+            ),
+            ("password: basic".into(), "password: [redacted]"),
+            // Addresses.
+            ("GET https://user:pa@ss@host:1/x@y?z".into(), "GET https://[redacted]@host:1/x@y?z"),
+            ("redis://:hush@host, http://token@host".into(), "redis://[redacted]@host, http://[redacted]@host"),
         ] {
             assert_eq!(clean(&line), shown);
         }
@@ -197,8 +161,56 @@ mod tests {
             "a secret place",
             "token: '<s>'",
             "no authorization header",
+            "tokens=512",
+            "n_tokens: 12, api_tokens_used = 1234567890123",
+            "key_length=128",
+            "<|endoftext|> token = 2",
+            "print_info: EOS token        = 151645 '<|im_end|>'",
+            "eos_token: <|endoftext|> eos_token='<|end_of_sentence|>'",
+            "load: special tokens cache size = 3",
+            "load: token to piece cache size = 0.0032 MB",
+            "token: 'a piece of some text'",
+            "prompt eval time = 1.00 ms / 12 tokens ( 0.08 ms per token, 12000.00 tokens per second)",
+            "secret: [redacted], Authorization: Basic [redacted]",
+            "--api-key-file /run/keys --hf-token-path=/x",
+            "{\"required\": [\"model\", \"api_key\"]}",
+            "http://127.0.0.1:8080/v1/models@x mail a@b.c",
+            "keyboard: us, monkey=1, PWD=/home",
         ] {
             assert_eq!(clean(line), line);
+        }
+    }
+
+    const TOLD: [&str; 13] = [
+        "{\"password\": \"0123456789\"}",
+        "sk-0123456789abcdef0123",
+        "Authorization: Bearer 0123456789abcdef",
+        "{\"api-key\": \"0123456789\"}",
+        "['--api-key', '0123456789']",
+        "secret='0123 0123'",
+        "API key: 0123456789",
+        "http://u:0123456789@h",
+        "(b'authorization', b'Basic 0123456789')",
+        "api_key=['0123', '0123']",
+        "token: 0123456789abcdef",
+        "password=a,0123&0123;0123",
+        "cookie: a=0123; b=0123",
+    ];
+
+    #[test]
+    fn wherever_a_line_would_be_cut_that_goes_on_no_secret_is_on_both_sides() {
+        for told in TOLD {
+            let text = format!("a word, {told} and more words");
+            for end in 1..text.len() {
+                let Some(cut) = safe_cut(&text.as_bytes()[..end], 1) else { continue };
+                let shown = [clean(&text[..cut]), clean(&text[cut..])].concat();
+                assert!(!shown.contains("0123"), "{shown:?}: cut at {cut} of {end}");
+            }
+            let all = text.len();
+            assert!(
+                safe_cut(text.as_bytes(), 1).is_some_and(|cut| told.starts_with("cookie") || cut > all - 10),
+                "{told}"
+            );
         }
     }
 
@@ -215,15 +227,39 @@ mod tests {
         }
 
         #[test]
-        fn no_secret_passes_where_a_line_is_cut_for_its_length(n in MAX_LINE - 80..MAX_LINE + 8, secret in prop_oneof![
-            Just("sk-0123456789abcdef0123"), Just("Authorization: Bearer 0123456789abcdef"), Just("{\"api-key\": \"0123456789\"}"),
-        ]) {
+        fn no_secret_passes_where_a_line_is_cut_for_its_length(n in MAX_LINE - 80..MAX_LINE + 8, secret in proptest::sample::select(&TOLD[..11])) {
             let text = format!("{} {secret} {}\n", "word ".repeat(n / 5), "more ".repeat(MAX_LINE));
             let (mut lines, mut out) = (Lines::default(), Vec::new());
             lines.feed(text.as_bytes(), &mut |line| out.push(lossy(&redacted(line))));
             let out = out.concat();
             prop_assert!(!out.contains("0123") && out.contains("[redacted]"), "{}", secret);
             prop_assert_eq!(out.matches("word ").count() + out.matches("more ").count(), n / 5 + MAX_LINE, "nothing else is lost");
+        }
+
+        #[test]
+        fn whatever_a_secret_holds_and_however_it_is_told_it_does_not_pass(
+            secret in "[!#-&*-+./0-9:<-Z^_a-z|~-]{14,40}",
+            (before, behind) in prop_oneof![
+                Just(("api_key=", " end")), Just(("x: --password ", " --end")), Just(("['--api-key', '", "', 'end']")),
+                Just(("{\"client_secret\": \"", "\", \"end\": 1}")), Just(("HF_TOKEN='", "' end")), Just(("Authorization: Basic ", " end")),
+                Just(("{\\\"password\\\":\\\"", "\\\"} end")), Just(("MY_TOKEN=", ", end=1")), Just(("the API key: \"", "\" end")),
+            ],
+        ) {
+            // What stands for nothing, opens a list or begins a pair is no secret.
+            let secret = format!("0{}9", secret.replace(['&', '<', '=', ':', '['], "x"));
+            let shown = clean(&format!("say {before}{secret}{behind}"));
+            prop_assert_eq!(shown, format!("say {before}[redacted]{behind}"));
+        }
+
+        #[test]
+        fn what_is_masked_is_masked_for_good(words in proptest::collection::vec(prop_oneof![
+            Just("api_key"), Just("token"), Just("Authorization"), Just("bearer"), Just("Basic"), Just("Digest"), Just("--password"), Just("="),
+            Just(": "), Just(" "), Just("'"), Just("\""), Just("\\"), Just(", "), Just("["), Just("]"), Just("("), Just("://"), Just("@"),
+            Just("hush"), Just(" sk-0123456789abcdef"), Just("[redacted]"), Just("&"), Just("cookie"), Just("b"),
+        ], 0..24)) {
+            let once = clean(&words.concat());
+            prop_assert!(!once.contains("sk-0123456789abcdef"), "{}", once);
+            prop_assert_eq!(clean(&once), once);
         }
 
         #[test]
