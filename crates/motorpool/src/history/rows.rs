@@ -17,6 +17,11 @@ const HOUR: i64 = 3_600_000;
 pub(super) fn read(path: &Path, Question { since, by }: Question) -> rusqlite::Result<Vec<UsageRow>> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.busy_timeout(BUSY_WITHIN)?;
+    // Its writer has made the file, and the table not yet.
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version == 0 {
+        return Ok(Vec::new());
+    }
     let since = millis(since);
     // What stands for `from`, and how wide it is.
     let (from, key) = match by {

@@ -173,6 +173,15 @@ fn names_are_cut_and_counts_beyond_reason_sum_up() {
     assert_eq!(rows[0].model.as_deref().map(str::len), Some(256));
 }
 
+#[test]
+fn a_file_that_its_writer_has_just_made_tells_of_nothing() {
+    let (_folder, path) = place();
+    let made = Connection::open(&path).expect("made");
+    assert_eq!(asked(&path, By::Model), [], "it is empty");
+    made.pragma_update(None, "journal_mode", "wal").expect("ours");
+    assert_eq!(asked(&path, By::Model), [], "its table comes next");
+}
+
 #[tokio::test]
 async fn who_tells_never_waits_and_what_was_told_is_written_at_the_end() {
     let (folder, path) = place();
