@@ -147,6 +147,8 @@ async fn an_answer_that_does_not_end_hides_neither_address_nor_prompt_and_can_be
     let before = "OpenAI-compatible address: http://";
     let mut daemon = Daemon::start_as(&house, &["up", text(model.path())], before).await;
     daemon.until_phase("m", &["ready"]).await;
+    // The load had a lease, too.
+    eventually("it is asked", async || daemon.log().contains("of France?").then_some(())).await;
     eventually("it answers", async || {
         daemon.status().await.engine("m").is_some_and(|engine| !engine.leases.is_empty()).then_some(())
     })
