@@ -258,9 +258,8 @@ impl Manifest {
         }
         // Planned for the processor, one that cannot be told so would compute on a card, in memory that nobody charged.
         if values.devices == ["none"] && !self.is_told_devices() {
-            all.remove("HIP_VISIBLE_DEVICES");
-            let hiding = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"].into_iter().filter(|name| self.passes(name));
-            all.extend(hiding.map(|name| (name.to_owned(), "-1".into())));
+            let hiding = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"].into_iter();
+            all.extend(hiding.filter(|name| self.passes(name)).map(|name| (name.to_owned(), "-1".into())));
         }
         for (name, template) in &self.env_set {
             match template.render(&|name| values.value(name)) {

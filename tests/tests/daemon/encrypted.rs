@@ -1,5 +1,6 @@
 //! Addresses with `https://`: our own command line and another pool of ours ask there, with a certificate made for the test.
-use motorpool_testkit::{Behaviour, Tokens, eventually};
+use crate::support::endless;
+use motorpool_testkit::{Behaviour, eventually};
 use motorpool_tests::e2e::{
     House,
     talk::{CHAT, Said, chat, until_count},
@@ -75,10 +76,7 @@ async fn a_model_of_another_pool_is_served_over_an_encrypted_address() {
 #[tokio::test]
 async fn an_encrypted_stream_that_nobody_reads_is_held_back_and_given_up() {
     let (mut house, certificate) = encrypted();
-    let tokens = Tokens { count: 1_000_000, ..Tokens::default() };
-    let behaviour = Behaviour { tokens, ..Behaviour::default() };
-    let model = house.fake_with("endless", &behaviour, "declared = \"100MiB\"\nslots = 1\n");
-    house.set("limits.write_stall", "1s");
+    let model = endless(&mut house);
     let daemon = house.start().await;
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&certificate).expect("PEM")).expect("a certificate");

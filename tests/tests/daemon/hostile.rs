@@ -1,7 +1,7 @@
 //! Clients that mean harm or know no better, over bare sockets: whatever they send, nothing panics, memory stays bounded,
 //! no engine is started or held for them, and everybody else is served meanwhile and afterwards.
-use crate::support::{assert_serves, n_starts};
-use motorpool_testkit::{Behaviour, FakeModel, Tokens, eventually};
+use crate::support::{assert_serves, endless, n_starts};
+use motorpool_testkit::{Behaviour, FakeModel, eventually};
 use motorpool_tests::e2e::{
     Daemon, House,
     processes::{memory_kib, n_descriptors},
@@ -263,10 +263,7 @@ async fn uploads_that_break_off_leave_nothing_behind() {
 #[tokio::test]
 async fn streams_that_nobody_reads_are_held_back_and_given_up() {
     let (mut house, _) = house();
-    let tokens = Tokens { count: 1_000_000, ..Tokens::default() };
-    let behaviour = Behaviour { tokens, ..Behaviour::default() };
-    let model = house.fake_with("endless", &behaviour, "declared = \"100MiB\"\nslots = 2\n");
-    house.set("limits.write_stall", "1s");
+    let model = endless(&mut house);
     let daemon = house.start().await;
     let mut clients = Vec::new();
     for _ in 0..2 {

@@ -13,6 +13,14 @@ pub(crate) fn pausing(count: u32, before: u32, gate: &Gate) -> Behaviour {
     Behaviour { tokens: Tokens { count, gates, ..Tokens::default() }, ..Behaviour::default() }
 }
 
+/// A model whose replies outlast any test. A client that reads nothing of one for a second is gone.
+pub(crate) fn endless(house: &mut House) -> FakeModel {
+    house.set("limits.write_stall", "1s");
+    let tokens = Tokens { count: 1_000_000, ..Tokens::default() };
+    let behaviour = Behaviour { tokens, ..Behaviour::default() };
+    house.fake_with("endless", &behaviour, "declared = \"100MiB\"\nslots = 2\n")
+}
+
 /// A house whose engine is this shell script; in it `$ENGINE` is the fake engine.
 pub(crate) fn with_wrapper(script: &str) -> House {
     let mut house = House::new();

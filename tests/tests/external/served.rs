@@ -119,6 +119,11 @@ async fn ollamas_clients_use_a_model_of_a_router_as_one_of_ours() {
         assert!(document.pointer(reply).and_then(Value::as_str).is_some_and(|text| !text.is_empty()), "{document}");
     }
     eventually("it is seen to be there", async || (names("/api/ps").await == ["a"]).then_some(())).await;
+    let loaded = http.get("/api/ps").await.expect("an answer").json();
+    assert!(
+        loaded["models"][0]["expires_at"].is_string(),
+        "without it a client shows that it is being stopped: {loaded}"
+    );
     // How long it stays is no client's to say.
     let unload = json!({"model": "a", "keep_alive": 0});
     assert_eq!(http.post("/api/generate", &unload).await.expect("an answer").status, 501);

@@ -107,7 +107,9 @@ pub(crate) async fn page(
             let (ours, theirs) = models::usable(context, rights.as_ref());
             let ours = ours.iter().filter(|model| Standing::of(model, &snapshot) == Standing::Loaded);
             let theirs = theirs.iter().filter(|listed| listed.row.is_loaded());
-            let theirs = theirs.map(|listed| Row { size_vram: Some(0), ..Row::foreign(context, &listed.row) });
+            // When it goes there is its server's affair; without a date a client takes it for one that is being stopped.
+            let there = |row| Row { size_vram: Some(0), expires_at: Some(never()), ..Row::foreign(context, row) };
+            let theirs = theirs.map(|listed| there(&listed.row));
             let models = ours.map(|model| loaded(context, model, &snapshot)).chain(theirs).collect();
             json(StatusCode::OK, &List { models })
         }

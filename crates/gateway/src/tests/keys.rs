@@ -1,5 +1,6 @@
 //! Access keys, over the whole server.
 mod pages;
+mod unlisted;
 
 use super::{CHAT, END, Server, delta};
 use crate::{
@@ -142,44 +143,6 @@ async fn a_key_may_do_what_its_scopes_say() {
     }
     let urgent = bearer("i") + "x-motorpool-priority: 1\r\n";
     assert_eq!(house.chat(&urgent).await, (403, "not_allowed".to_owned()));
-}
-
-#[tokio::test]
-async fn an_engines_unlisted_paths_are_for_keys_that_manage_and_two_of_them_for_nobody() {
-    let both = of("b", &[Scope::Inference, Scope::Manage]);
-    let house = House::with(&[("i", of("i", &[Scope::Inference])), ("b", both)]).await;
-    let asked = async |path: &str, headers: String| house.server.post(path, &headers, &json!({})).await.status;
-    let from_page = |key| bearer(key) + "origin: http://localhost:3000\r\n";
-    for (path, own) in [("/m/m/props", "/props"), ("/upstream/m/slots/0?action=erase", "/slots/0?action=erase")] {
-        assert_eq!((asked(path, bearer("i")).await, asked(path, from_page("b")).await), (403, 403), "{path}");
-        house.engine.json(200, "{}");
-        assert_eq!(asked(path, bearer("b")).await, 200, "{path}");
-        let heard = house.engine.heard().await.head;
-        assert!(heard.starts_with(&format!("post {own} http/1.1")), "{heard}");
-    }
-    // So they are where llama-server has them.
-    for (path, own) in [
-        ("/slots/0?action=erase&model=alias", "/slots/0?action=erase&model=alias"),
-        ("/lora-adapters?model=m", "/lora-adapters?model=m"),
-        ("/props?model=m", "/props?model=m"),
-    ] {
-        assert_eq!((asked(path, bearer("i")).await, asked(path, from_page("b")).await), (403, 403), "{path}");
-        house.engine.json(200, "{}");
-        assert_eq!(asked(path, bearer("b")).await, 200, "{path}");
-        let heard = house.engine.heard().await.head;
-        assert!(heard.starts_with(&format!("post {own} http/1.1")), "{heard}");
-    }
-    assert_eq!(house.get("/slots?model=m", &bearer("i")).await, 403);
-    house.engine.json(200, "[]");
-    assert_eq!(house.get("/slots", &(bearer("b") + "x-motorpool-model: m\r\n")).await, 200);
-    assert!(house.engine.heard().await.head.starts_with("get /slots http/1.1"));
-    assert_eq!(house.get("/slots?model=none", &bearer("b")).await, 404);
-    assert_eq!(house.get("/slots", &bearer("b")).await, 400, "none of several");
-    let of_two = bearer("b") + "x-motorpool-model: vectors\r\n";
-    assert_eq!(house.get("/slots?model=m", &of_two).await, 400, "two");
-    for path in ["/m/m/tools", "/m/m/%74ools", "/m/m/cors-proxy/x", "/upstream/m/cors-proxy?url=http://10.0.0.1"] {
-        assert_eq!(asked(path, bearer("b")).await, 403, "{path}");
-    }
 }
 
 #[tokio::test]

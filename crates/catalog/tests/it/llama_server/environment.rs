@@ -31,7 +31,7 @@ fn an_engine_that_cannot_be_told_devices_sees_none_when_it_is_planned_for_the_pr
         let shown = environment.into_iter().filter(|(name, _)| name.ends_with("_VISIBLE_DEVICES"));
         shown.map(|(name, value)| format!("{name}={}", value.display())).collect::<Vec<_>>()
     };
-    assert_eq!(shown(&whisper, &["none"]), ["CUDA_VISIBLE_DEVICES=-1"]);
+    assert_eq!(shown(&whisper, &["none"]), ["CUDA_VISIBLE_DEVICES=-1", "HIP_VISIBLE_DEVICES=-1"]);
     assert_eq!(shown(&whisper, &[]), ["CUDA_VISIBLE_DEVICES=0,1", "HIP_VISIBLE_DEVICES=0,1"]);
     let told = shown(manifest(), &["none"]);
     assert!(told.contains(&"CUDA_VISIBLE_DEVICES=0,1".to_owned()), "it is told by its arguments: {told:?}");

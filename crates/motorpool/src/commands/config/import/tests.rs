@@ -278,15 +278,14 @@ fn a_model_that_is_never_unloaded_there_is_never_unloaded_here() {
     let found =
         preset::read("[*]\nsleep-idle-seconds = 90\n[m]\nmodel = /m\n[n]\nmodel = /n\nsleep-idle-seconds = -1\n");
     let found = found.expect("read");
-    assert!(
-        found.drafts[0].text("f").contains("idle_ttl = \"90s\"")
-            && found.drafts[1].text("f").contains("idle_ttl = \"0s\"")
-    );
+    for (id, ttl) in [("m", "idle_ttl = \"90s\""), ("n", "idle_ttl = \"0s\"")] {
+        let (text, _) = entry(&found, id);
+        assert!(text.contains(ttl), "{text}");
+    }
     let found = swap::read("globalTTL: soon\nmodels:\n  m: {cmd: llama-server -m /m, ttl: later}\n").expect("read");
-    assert!(
-        found.remarks[0].text.contains("no number of seconds")
-            && found.drafts[0].remarks[0].text.contains("no number of seconds")
-    );
+    for remark in [&found.remarks[0], &found.drafts[0].remarks[0]] {
+        assert!(remark.text.contains("no number of seconds"), "{remark:?}");
+    }
 }
 
 #[test]
