@@ -72,7 +72,11 @@ async fn sample(engine: &Engine, work: &mut Work, job: &Job, out: &mpsc::Sender<
     work.take_slot().await;
     let n = job.limit.map_or(tokens.count, |limit| limit.min(tokens.count));
     for index in 0..n {
-        sleep(Duration::from_millis(if index == 0 { tokens.prefill_ms } else { tokens.pace_ms })).await;
+        // The shortest sleep is a millisecond, which would be a pace.
+        let pause = if index == 0 { tokens.prefill_ms } else { tokens.pace_ms };
+        if pause > 0 {
+            sleep(Duration::from_millis(pause)).await;
+        }
         // A request for one token is a probe, and a start is not what these gates hold.
         for gate in tokens.gates.iter().filter(|gate| gate.before == index && job.limit != Some(1)) {
             load::wait_for(gate.file.clone()).await;
